@@ -57,6 +57,8 @@ class LabelInference(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     needs: ClassVar[frozenset[str]]
+    reads: ClassVar[str] = "messages about each record"
+    """What a refusal says that it needs, where the view holds none of `needs`."""
     target: ClassVar[str] = "labels"
     auxiliary: ClassVar[bool] = False
     conduct: ClassVar[Conduct | None] = None
@@ -74,9 +76,9 @@ class LabelInference(ABC):
         missing = self.missing(view)
         return None if missing is None else f"needs {missing}"
 
-    @abstractmethod
     def missing(self, view: View) -> str | None:
         """What the attack needs and this view lacks, or None."""
+        return None if self.needs & view.kinds else f"{self.reads}; {sent_instead(view)}"
 
     @abstractmethod
     def run(self, view: View, auxiliary: Auxiliary) -> Guess: ...
@@ -100,9 +102,7 @@ class GradientInference(LabelInference):
 
     needs = frozenset({"logit-gradient", "embedding-gradient"})
     auxiliary = True
-
-    def missing(self, view: View) -> str | None:
-        return None if self.needs & view.kinds else f"gradients of each record; {sent_instead(view)}"
+    reads = "gradients of each record"
 
 
 class TogetherInference(LabelInference):

@@ -80,10 +80,10 @@ def _systems() -> Iterator[tuple[str, System]]:
 
 def _line(attack: Any, trained: dict[str, _Trained]) -> tuple[float, str]:
     """The seconds of one attack, and its line."""
-    for name, each in trained.items():
+    for name, trainings in trained.items():
         for adversary in _VIEWS:
-            took, refusal = each.timed(attack, adversary)
+            took, refusal = trainings.timed(attack, adversary)
             if refusal is None:
-                usual, ratio = "no" if attack.heavy else "yes", took / each.took
+                usual, ratio = "no" if attack.heavy else "yes", took / trainings.took
                 return took, f"{attack.name:<26} {name:<27} {adversary!s:<14} {usual:<11} {took:>8.2f} {ratio:>13.1f}×"
     return 0.0, f"{attack.name:<26} none of these systems sends what it reads"

@@ -31,11 +31,11 @@ two.
 
 def rendered(results: Mapping[str, Results]) -> str:
     """The page."""
-    return "\n".join([_INTRODUCTION, *(line for found in results.values() for line in _section(found))])
+    return "\n".join([_INTRODUCTION, *(line for of_row in results.values() for line in _section(of_row))])
 
 
-def _section(found: Results) -> Iterator[str]:
-    row = found.row
+def _section(results: Results) -> Iterator[str]:
+    row = results.row
     yield f"## {row.title}"
     yield ""
     yield f"{row.source}."
@@ -47,18 +47,18 @@ def _section(found: Results) -> Iterator[str]:
     yield ""
     yield "| | paper | ours | difference | without the protocol | commonest label |"
     yield "|---|---:|---:|---:|---:|---:|"
-    if row.main is not None or found.accuracies():
-        yield _cells("accuracy of the joint model", row.main, "", found.accuracies())
+    if row.main is not None or results.accuracies():
+        yield _cells("accuracy of the joint model", row.main, "", results.accuracies())
     for line in row.lines:
         name = f"[`{line.attack}`](attacks/{line.attack}.md){', AUC' if line.measure == 'auc' else ''}"
-        yield _cells(name, line.paper, line.says, found.values(line.attack, line.measure), *_baselines(found, line))
+        yield _cells(name, line.paper, line.says, results.values(line.attack, line.measure), *_baselines(results, line))
     yield ""
-    yield from _origin(found)
+    yield from _origin(results)
 
 
-def _baselines(found: Results, line: Line) -> list[Sequence[float]]:
+def _baselines(results: Results, line: Line) -> list[Sequence[float]]:
     """The success of the adversary without the protocol, and of the commonest label."""
-    return [found.values(line.attack, name) for name in ("blind", "chance")] if line.measure == "success" else []
+    return [results.values(line.attack, name) for name in ("blind", "chance")] if line.measure == "success" else []
 
 
 def _cells(name: str, paper: float | None, says: str, ours: Sequence[float], *baselines: Sequence[float]) -> str:
@@ -82,13 +82,13 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def _origin(found: Results) -> Iterator[str]:
+def _origin(results: Results) -> Iterator[str]:
     """The command, and what the stored results say of the machine."""
-    facts = found.facts
-    yield f"Repeated by `python benchmarks/published_attacks.py {found.row.key} --again`."
+    facts = results.facts
+    yield f"Repeated by `python benchmarks/published_attacks.py {results.row.key} --again`."
     if facts is not None:
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-        seconds = sum(sum(step["cpu_seconds"].values()) for step in found.steps.values())
+        seconds = sum(sum(step["cpu_seconds"].values()) for step in results.steps.values())
         machine, cores = facts["hardware"]["machine"], facts["hardware"]["cores"]
         yield f"Measured with {versions} on {machine}, {cores} cores, one thread, in {seconds} s of CPU time,"
         yield "those before a training was killed not counted."

@@ -283,8 +283,8 @@ def _changed(row: Row, settings: Mapping[str, Any], tuning: Mapping[str, Any], *
     """The row with other settings, and for a choice by completion only that attack."""
     tuned = {**(row.tuning or {}), **tuning} or None
     changed = replace(row, settings={**row.settings, **settings}, tuning=tuned, apart=False)
-    words = ", ".join(f"{name} = {value}" for name, value in {**settings, **tuning}.items())
-    return Candidate(row=replace(changed, lines=row.lines[:1]), words=words, **records)
+    chosen = ", ".join(f"{name} = {value}" for name, value in {**settings, **tuning}.items())
+    return Candidate(row=replace(changed, lines=row.lines[:1]), words=chosen, **records)
 
 
 def _rates(*rates: float) -> list[dict[str, float]]:

@@ -204,8 +204,10 @@ class Results:
 
     def values(self, attack: str, measure: str) -> list[float]:
         """One measure of an attack, of all seeds that have been tried."""
-        found = [step["attacks"][attack].get(measure, []) for step in self.steps.values() if attack in step["attacks"]]
-        return [value for values in found for value in values]
+        of_seeds = [
+            step["attacks"][attack].get(measure, []) for step in self.steps.values() if attack in step["attacks"]
+        ]
+        return [value for values in of_seeds for value in values]
 
     def accuracies(self) -> list[float]:
         """The accuracy of the joint model where all devices are honest, of all seeds that have been trained."""

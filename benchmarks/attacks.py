@@ -26,8 +26,7 @@ from _matrix import matrix
 from _scalar_attack import batches, dpzv
 from _support import BATCH, arguments, build
 
-from vflpriv.attacks.label.direct import LabelDirect
-from vflpriv.attacks.label.dual import LabelDual
+from vflpriv.attacks.label.direct import LabelDirect, LabelDual
 from vflpriv.attacks.label.residual import LabelResidual
 from vflpriv.attacks.label.trained.completion import Completion
 from vflpriv.attacks.label.zo_query import LabelZoQuery

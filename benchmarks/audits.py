@@ -92,13 +92,13 @@ def two_worlds(repetitions: int) -> None:
 def _cell(bound: Callable[[Floats, Floats, float], float], n: int, repetitions: int) -> tuple[str, float]:
     rng, means, least = np.random.default_rng(0), [], np.inf
     for mu in MUS:
-        found = []
+        rows = []
         for _ in range(repetitions):
             inside, outside = rng.normal(mu / 2, 1, n), rng.normal(-mu / 2, 1, n)
             value, seconds = timed(lambda a=inside, b=outside, m=mu: bound(a, b, m))
-            found.append(value)
+            rows.append(value)
             least = min(least, seconds) if mu == 2 else least
-        means.append(float(np.mean(found)) / epsilon_of(mu, DELTA))
+        means.append(float(np.mean(rows)) / epsilon_of(mu, DELTA))
     return _ratios(means), least
 
 
@@ -121,15 +121,15 @@ def one_run(repetitions: int) -> None:
 def _one_run_cell(bound: Callable[[Guesses], float], m: int, repetitions: int) -> tuple[str, float]:
     rng, means, least = np.random.default_rng(0), [], np.inf
     for mu in MUS:
-        found = []
+        rows = []
         for _ in range(repetitions):
             worlds = rng.integers(0, 2, m)
             scores = mu * (rng.normal(0, 1, m) + mu * (0.5 - worlds))
             guesses, _ = guess(scores, worlds)
             value, seconds = timed(lambda g=guesses: bound(g))
-            found.append(value)
+            rows.append(value)
             least = min(least, seconds) if mu == 2 else least
-        means.append(float(np.mean(found)) / epsilon_of(mu, DELTA))
+        means.append(float(np.mean(rows)) / epsilon_of(mu, DELTA))
     return _ratios(means), least
 
 

@@ -31,8 +31,8 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.data import loading as datasets
-from vflpriv.report.pictures import sheet
 from vflpriv.run.summary.budgets import account
+from vflpriv.run.summary.cells import sheet
 
 _IN_MESSAGE = (0, 2, 4, 6, 8)
 _NOISES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)

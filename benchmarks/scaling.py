@@ -237,7 +237,7 @@ def projected() -> list[Projected]:
     wide = Pass(model=nn.Linear(100 * EMBEDDING, 10), inputs=draw(4096, 100 * EMBEDDING))
     image = Pass(model=ResNet18((3, 16, 16), 128, width=64, activate=True), inputs=draw(64, 3 * 16 * 16))
     head = Pass(model=nn.Linear(4 * 128, 10), inputs=draw(64, 4 * 128))
-    words = Pass(model=TokenEmbeddings(DISTILBERT), inputs=torch.randint(1, 30_000, (16, 128), generator=generator))
+    tokens = Pass(model=TokenEmbeddings(DISTILBERT), inputs=torch.randint(1, 30_000, (16, 128), generator=generator))
     text = Pass(model=EncoderRest(DISTILBERT, 2), inputs=draw(16, 128 * DISTILBERT.width))
     return [
         Projected(
@@ -260,7 +260,7 @@ def projected() -> list[Projected]:
         ),
         Projected(
             name="DistilBERT behind its embedding layer, 25 000 texts of 128 tokens, batches of 16",
-            device=words,
+            device=tokens,
             server=text,
             rounds=25_000 // 16,
             devices=1,

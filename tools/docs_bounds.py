@@ -35,13 +35,13 @@ def accountant_page(name: str) -> str:
     """What an accountant bounds, and its answers to a few questions."""
     accountant = available("accountant")[name]
     rows = []
-    for words, exposure in _questions():
+    for question, exposure in _questions():
         why = accountant().supports(exposure)
         if why is not None:
-            rows.append((words, f"no answer: {why}", ""))
+            rows.append((question, f"no answer: {why}", ""))
             continue
         budget = accountant().budget(exposure, DELTA)
-        rows.append((words, f.exact(budget.lower), f.exact(budget.upper)))
+        rows.append((question, f.exact(budget.lower), f.exact(budget.upper)))
     return join(
         f"# {name}",
         f"*{sentence(accountant.summary)}*",

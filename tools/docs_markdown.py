@@ -113,8 +113,8 @@ def _expected(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if "allOf" in field:
         return _expected(field["allOf"][0], definitions)
     if "anyOf" in field:
-        words = [_expected(one, definitions) for one in field["anyOf"]]
-        return " or ".join(word for word in dict.fromkeys(words) if word != "nothing")
+        expected = [_expected(choice, definitions) for choice in field["anyOf"]]
+        return " or ".join(word for word in dict.fromkeys(expected) if word != "nothing")
     if "const" in field:
         return f"`{_literal(field['const'])}`"
     if "enum" in field:

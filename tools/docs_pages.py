@@ -53,15 +53,15 @@ _SECTIONS = {
 @cache
 def pages() -> dict[str, str]:
     """Text by path within the documentation."""
-    found = {
+    pages = {
         "gallery.md": gallery_page(),
         "reference/configuration.md": _configuration(),
         "reference/commands.md": _commands(),
     }
     for kind, (page, intro) in _KINDS.items():
-        found[f"{kind}s/index.md"] = overview(kind, intro)
-        found |= {f"{kind}s/{name}.md": page(name) for name in available(kind)}
-    return found
+        pages[f"{kind}s/index.md"] = overview(kind, intro)
+        pages |= {f"{kind}s/{name}.md": page(name) for name in available(kind)}
+    return pages
 
 
 def filled(text: str) -> str:
@@ -138,15 +138,15 @@ def _commands() -> str:
 def _command(name: str, command: Any) -> list[str]:
     rows = []
     context = command.context_class(command, info_name=name)
-    for parameter in (found for found in command.get_params(context) if found.name != "help"):
+    for parameter in (option for option in command.get_params(context) if option.name != "help"):
         if parameter.param_type_name == "option":
-            names = ", ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
+            names = ", ".join(f"`{subcommand}`" for subcommand in (*parameter.opts, *parameter.secondary_opts))
             rows.append((names, prose(parameter.help or "")))
         else:
             rows.append((f"`{parameter.name.upper()}`", prose(parameter.help or "")))
     blocks = [f"## vflpriv {name}", prose(command.help or ""), table(("option", "what it is"), rows)]
-    for inner, one in sorted(getattr(command, "commands", {}).items()):
-        blocks += _command(f"{name} {inner}", one)
+    for inner, subcommand in sorted(getattr(command, "commands", {}).items()):
+        blocks += _command(f"{name} {inner}", subcommand)
     return blocks
 
 

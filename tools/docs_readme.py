@@ -55,10 +55,10 @@ def _claims(config: str | None, system: str) -> dict[str, Any]:
 def _dpzv() -> tuple[str, str]:
     claims = _claims(None, "dpzv-published")
     claim = claims["dpzv-device"]
-    one, every = (f.epsilon(claims[key].paper_reading.epsilon_upper) for key in ("dpzv-device", "dpzv-devices"))
+    single, every = (f.epsilon(claims[key].paper_reading.epsilon_upper) for key in ("dpzv-device", "dpzv-devices"))
     finding = (
         f"DPZV, {claim.where}: ε = {f.epsilon(claim.epsilon)} is claimed, and counts on secret batches. Devices know "
-        f"theirs: {one} towards one device, {every} towards all, even in the paper's reading."
+        f"theirs: {single} towards one device, {every} towards all, even in the paper's reading."
     )
     return finding, "vflpriv account --only dpzv-published"
 
@@ -83,8 +83,10 @@ def _vafl() -> tuple[str, str]:
 def _completion(results: Path) -> tuple[str, str]:
     run = json.loads((results / "attacks-mnist.json").read_text("utf-8"))
     attack = "label_completion_active"
-    found = [step["attacks"][attack] for step in run["steps"].values() if attack in step["attacks"]]
-    success, alone = (f.percent(mean(value for one in found for value in one[key])) for key in ("success", "blind"))
+    attempts = [step["attacks"][attack] for step in run["steps"].values() if attack in step["attacks"]]
+    success, alone = (
+        f.percent(mean(value for attempt in attempts for value in attempt[key])) for key in ("success", "blind")
+    )
     finding = (
         f"Split learning, MNIST: a party that knows {run['row']['known']} labels of each class reads {success} of the "
         f"others; without the protocol {alone}."

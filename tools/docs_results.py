@@ -128,31 +128,31 @@ def stored(kind: type[R], folder: Path = RESULTS) -> dict[str, R]:
     return {path.stem: kind.model_validate_json(path.read_bytes()) for path in paths}
 
 
-def reproductions_page(found: Mapping[str, Reproduction]) -> str:
+def reproductions_page(reports: Mapping[str, Reproduction]) -> str:
     """The page with every table, and places for the curves, which are drawn when the site is built."""
     sections = [
         _section(to_markdown(describe(report)).strip(), f"<!-- curves: {name} -->", _origin(name, report))
-        for name, report in found.items()
+        for name, report in reports.items()
     ]
-    return "\n".join([_REPRODUCTIONS, *_overview(found), *(sections or [f"{_NOTHING}\n"])])
+    return "\n".join([_REPRODUCTIONS, *_overview(reports), *(sections or [f"{_NOTHING}\n"])])
 
 
-def frontier_page(found: Mapping[str, FrontierReport]) -> str:
+def frontier_page(reports: Mapping[str, FrontierReport]) -> str:
     """The page with every question that was asked, its answer and its picture."""
     sections = []
-    for name, report in found.items():
+    for name, report in reports.items():
         heading, advice, tables = to_markdown(describe(report)).split("\n\n", 2)
         picture = f"![Accuracy against ε](pictures/{name}.svg)" if report.points else ""
         sections.append(_section(heading, advice, picture, tables.strip(), _origin(name, report)))
     sections = [*sections, sampled_batches()] if sections else [f"{_NOTHING}\n"]
-    return "\n".join([_FRONTIER, *_overview(found), *sections])
+    return "\n".join([_FRONTIER, *_overview(reports), *sections])
 
 
 def sampled_batches(path: Path = RESULTS / "sampled-batches.json") -> str:
     """What steps over sampled batches would bring, in one sentence."""
     stored_result = json.loads(path.read_text("utf-8"))
     budgets, sampled, whole = (
-        " / ".join(shown(each[name]) for each in stored_result["results"])
+        " / ".join(shown(row[name]) for row in stored_result["results"])
         for name, shown in (("epsilon", "{:g}".format), ("sampled", percent), ("all_records", percent))
     )
     sentence = _SAMPLED.format(
@@ -198,10 +198,10 @@ def _section(*blocks: str) -> str:
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def _overview(found: Mapping[str, Reproduction | FrontierReport]) -> Iterator[str]:
+def _overview(reports: Mapping[str, Reproduction | FrontierReport]) -> Iterator[str]:
     """All sections in one sentence each."""
-    yield from (f"- {escape(report.headline.rstrip('.'))}." for report in found.values())
-    if found:
+    yield from (f"- {escape(report.headline.rstrip('.'))}." for report in reports.values())
+    if reports:
         yield ""
 
 
@@ -213,9 +213,9 @@ def _origin(name: str, report: Reproduction | FrontierReport) -> str:
     return f"`{name}.json`: {escape(versions)}, on {escape(machine)} with {cores} cores, {seeds}."
 
 
-def pictures(found: Mapping[str, FrontierReport]) -> dict[str, str]:
+def pictures(reports: Mapping[str, FrontierReport]) -> dict[str, str]:
     """The picture of each frontier by the name of its file, readable on any background."""
-    drawn = {f"{name}.svg": frontier_plot(report) for name, report in found.items()}
+    drawn = {f"{name}.svg": frontier_plot(report) for name, report in reports.items()}
     return {name: _on_white(plot) for name, plot in drawn.items() if plot is not None}
 
 

@@ -51,9 +51,9 @@ def claims_by_setting(engine: str) -> list[tuple[Claim | SuccessClaim, str]]:
     """What an engine claims: by default, and with each protection of its uplink that it has."""
     system = system_of(engine)
     field = type(system.settings).model_fields.get("protection")
-    words = [] if field is None else [word for word in get_args(field.annotation) if word != "none"]
-    found: dict[str, tuple[Claim | SuccessClaim, str]] = {}
-    for changes in ({}, *({"protection": word, "noise_std": 1.0} for word in words)):
+    choices = [] if field is None else [word for word in get_args(field.annotation) if word != "none"]
+    by_key: dict[str, tuple[Claim | SuccessClaim, str]] = {}
+    for changes in ({}, *({"protection": word, "noise_std": 1.0} for word in choices)):
         settings = system.settings.model_copy(update=changes)
         setting = f'`protection = "{changes["protection"]}"`' if changes else "default"
         claims = (
@@ -61,8 +61,8 @@ def claims_by_setting(engine: str) -> list[tuple[Claim | SuccessClaim, str]]:
             *system.engine.success_claims(settings, system.schedule),
         )
         for claim in claims:
-            found.setdefault(claim.key, (claim, setting))
-    return list(found.values())
+            by_key.setdefault(claim.key, (claim, setting))
+    return list(by_key.values())
 
 
 @cache
@@ -79,12 +79,12 @@ def _views(engine: str, data: str, aggregation: str | None) -> tuple[View, ...]:
 
 def applicable(attack: Any) -> list[Applies]:
     """Where an attack on labels finds what it needs, with ten classes or with two."""
-    found = []
+    rows = []
     for engine in available("engine"):
         for changes in variants(engine):
             seen = [(data, view) for data in _DATA for view in _views(engine, data, changes.get("aggregation"))]
             open_ = [(data, str(view.adversary)) for data, view in seen if attack.refusal(view) is None]
             if open_:
                 setting = ", ".join(f'{name} = "{value}"' for name, value in changes.items())
-                found.append(Applies(engine, setting, open_[0][0], tuple(dict.fromkeys(name for _, name in open_))))
-    return found
+                rows.append(Applies(engine, setting, open_[0][0], tuple(dict.fromkeys(name for _, name in open_))))
+    return rows

@@ -85,12 +85,12 @@ def _fits(defence: Any, engine: str) -> bool:
 
 def _bounds(release: Any) -> str:
     """By unit; those with the same bound together."""
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for unit in Unit:
         bound = release.sensitivity.get(unit, 0.0)
         if bound > 0:
-            found.setdefault("unbounded" if math.isinf(bound) else f.exact(bound), []).append(unit.value)
-    return "; ".join(f"{bound} for {', '.join(units)}" for bound, units in found.items()) or "none"
+            by_name.setdefault("unbounded" if math.isinf(bound) else f.exact(bound), []).append(unit.value)
+    return "; ".join(f"{bound} for {', '.join(units)}" for bound, units in by_name.items()) or "none"
 
 
 def _attacks_on(engine: str) -> list[tuple[str, ...]]:
@@ -99,17 +99,17 @@ def _attacks_on(engine: str) -> list[tuple[str, ...]]:
         if attack.target == "labels":
             mine = [place for place in applicable(attack()) if place.engine == engine]
             for views, settings in _together(mine).items():
-                words = (f"[`{name}`](../attacks/{name}.md)", prose(attack.summary))
-                rows.append((*words, settings, views))
+                cells = (f"[`{name}`](../attacks/{name}.md)", prose(attack.summary))
+                rows.append((*cells, settings, views))
     return rows
 
 
 def _together(places: Sequence[Applies]) -> dict[str, str]:
     """The settings of one engine by the views that are open with them."""
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for place in places:
-        found.setdefault(", ".join(place.views), []).append(f"`{place.setting}`" if place.setting else "default")
-    return {views: " and ".join(settings) for views, settings in found.items()}
+        by_name.setdefault(", ".join(place.views), []).append(f"`{place.setting}`" if place.setting else "default")
+    return {views: " and ".join(settings) for views, settings in by_name.items()}
 
 
 def attack_page(name: str) -> str:
@@ -199,15 +199,15 @@ def _conduct(conduct: Any) -> str:
 
 def _senders(needs: frozenset[str]) -> dict[str, str]:
     """Engines that send what an attack reads."""
-    found = {}
+    variants = {}
     for engine in available("engine"):
         kinds = [r.kind for r in system_of(engine).ledger.releases]
         # What a trained model says of records is not part of a training: any engine's does.
         kinds += ["predictions"] if needs == {"predictions"} else []
         sent = dict.fromkeys(kind for kind in kinds if kind in needs)
         if sent:
-            found[engine] = ", ".join(f"`{kind}`" for kind in sent)
-    return found
+            variants[engine] = ", ".join(f"`{kind}`" for kind in sent)
+    return variants
 
 
 def _engine(name: str) -> str:

@@ -41,8 +41,8 @@ def main() -> int:
     command += ["--cache-dir", str(ROOT / ".mypy_cache"), "-p", "vflpriv"]
     done = subprocess.run(command, cwd=MIRROR, capture_output=True, text=True, check=False)
     print(done.stdout, done.stderr, sep="", end="")
-    found = re.search(r"(\d+) source files?", done.stdout)
-    checked = int(found.group(1)) if found else 0
+    counted = re.search(r"(\d+) source files?", done.stdout)
+    checked = int(counted.group(1)) if counted else 0
     if checked != files:
         print(f"Expected {files} files to be checked, mypy checked {checked}.", file=sys.stderr)
         return 1

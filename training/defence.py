@@ -10,7 +10,7 @@ credit in the ledger: what it changes counts as it did without it.
 from __future__ import annotations
 
 import math
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -33,6 +33,7 @@ __all__ = [
     "Defence",
     "Exchange",
     "Guard",
+    "MessageDefence",
     "Protected",
     "defended",
     "in_force",
@@ -70,7 +71,7 @@ class Protected:
 class Guard:
     """A defence at work in one training, with its random numbers and its state. Each hook changes nothing by itself."""
 
-    for_each_device: ClassVar[bool] = False
+    for_each_device: bool = False
     """Whether a value that several devices are sent is protected for each of them, and not once for all."""
 
     def protect(self, values: Tensor, exchange: Exchange) -> Protected:
@@ -162,6 +163,28 @@ class Defence(Section, ABC):
     @model_serializer(mode="wrap")
     def _with_name(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {"name": self.name, **fields(self)}
+
+
+class MessageDefence(Defence):
+    """A defence that changes every message by itself, and keeps nothing from one to the next."""
+
+    for_each_device: ClassVar[bool] = False
+    """As `Guard.for_each_device`."""
+
+    def guard(self, stream: Draws) -> Guard:
+        return _EachMessage(self, stream)
+
+    @abstractmethod
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
+        """What is sent in place of these values, (R, B, width)."""
+
+
+class _EachMessage(Guard):
+    def __init__(self, defence: MessageDefence, stream: Draws) -> None:
+        self._defence, self._stream, self.for_each_device = defence, stream, defence.for_each_device
+
+    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+        return self._defence.protect(values, exchange, self._stream)
 
 
 def parse_defence(value: Any) -> Defence | None:

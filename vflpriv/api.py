@@ -189,8 +189,7 @@ class Accounting:
 
     def accounts(self, delta: float | None = None, *, cross_check: bool = False) -> Accounts:
         """All budgets at `delta` (each system's own if None); with `cross_check`, other libraries' beside them."""
-        from vflpriv.run.account import accounts_of
-        from vflpriv.run.cross_check import with_cross_checks
+        from vflpriv.run.account import accounts_of, with_cross_checks
 
         accounts = accounts_of(self.systems, self.accountant, delta)
         return with_cross_checks(accounts, self.systems) if cross_check else accounts

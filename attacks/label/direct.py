@@ -1,16 +1,18 @@
-"""Direct label inference (Fu et al. 2022): the smallest entry of a gradient (softmax - onehot)/B is the label's.
+"""Labels from what each record is sent with an entry for each class: the smallest entry is that of its label.
 
-Fu et al., "Label Inference Attacks Against Vertical Federated Learning", USENIX Security 2022.
+Fu et al., "Label Inference Attacks Against Vertical Federated Learning", USENIX Security 2022, for a gradient (softmax
+- onehot)/B; Xie et al., "Improving Privacy-Preserving Vertical Federated Learning by Efficient Communication with ADMM"
+(VIMADMM, Lemma 1), for ADMM's dual variables λ = softmax(z) - onehot(y), which every device is sent.
 """
 
 from __future__ import annotations
 
-from vflpriv.attacks._base import LabelInference, sent_instead, smallest_entry
+from vflpriv.attacks._base import LabelInference, smallest_entry
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
-__all__ = ["LabelDirect"]
+__all__ = ["LabelDirect", "LabelDual"]
 
 
 @register("attack")
@@ -24,10 +26,22 @@ class LabelDirect(LabelInference):
     name = "label_direct"
     summary = "reads the label off the gradient of summed logits"
     needs = frozenset({"logit-gradient"})
-
-    def missing(self, view: View) -> str | None:
-        return None if self.needs & view.kinds else f"per-record gradients of summed logits; {sent_instead(view)}"
+    reads = "per-record gradients of summed logits"
 
     def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind("logit-gradient")
         return smallest_entry(messages, (m.tensors["gradient"] for m in messages))
+
+
+@register("attack")
+class LabelDual(LabelInference):
+    """The smallest entry of each record's λ, summed over the rounds. All devices are sent the same λ."""
+
+    name = "label_dual"
+    summary = "reads the label off ADMM's dual variables"
+    needs = frozenset({"admm-variables"})
+    reads = "dual variables of each record"
+
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
+        messages = view.of_kind("admm-variables")
+        return smallest_entry(messages, (m.tensors["duals"] for m in messages))

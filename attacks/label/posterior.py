@@ -13,8 +13,7 @@ from vflpriv.attacks._estimators import posterior
 from vflpriv.attacks._left_out import LeftOut, known_rows
 from vflpriv.attacks._observations import known_positions
 from vflpriv.attacks._samples import Sample
-from vflpriv.attacks.label.direct import LabelDirect
-from vflpriv.attacks.label.dual import LabelDual
+from vflpriv.attacks.label.direct import LabelDirect, LabelDual
 from vflpriv.attacks.label.zo_query import LabelZoQuery
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Defences, Guess

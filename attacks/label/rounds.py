@@ -13,8 +13,8 @@ from vflpriv.attacks._estimators import posterior
 from vflpriv.attacks._left_out import LeftOut, known_rows
 from vflpriv.attacks._observations import by_link, known_positions, records_of, with_places
 from vflpriv.attacks._samples import Sample
-from vflpriv.attacks.label._clusters import clustered
 from vflpriv.attacks.label._mixture import Link, class_shares
+from vflpriv.attacks.label.clusters import clustered
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Defences, Guess
 from vflpriv.core.views import View

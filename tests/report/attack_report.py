@@ -6,8 +6,8 @@ from typing import Any
 
 from vflpriv.core.units import Unit
 from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
-from vflpriv.report.pictures import sheet
 from vflpriv.run.limits import Limit, held_to
+from vflpriv.run.summary.cells import sheet
 
 __all__ = ["attack_report", "cell", "member"]
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.test_cli import run
-from vflpriv.report.pictures import sheet
+from vflpriv.run.summary.cells import sheet
 
 SMALL = """
 [data]

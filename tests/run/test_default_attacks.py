@@ -11,7 +11,7 @@ from vflpriv.config.loading import load_config
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.run.attack import AttackPlan
 from vflpriv.run.audit import audit_config
-from vflpriv.run.recordings.attacks import chosen_attacks
+from vflpriv.run.recorded import chosen_attacks
 from vflpriv.run.systems import load_data
 
 PASSIVE, ACTIVE = "label_completion_passive", "label_completion_active"

@@ -10,7 +10,7 @@ import torch
 
 import vflpriv
 from tests.run.recorded_systems import recorded
-from vflpriv.attacks.label.gradient_clusters import LabelGradientClusters
+from vflpriv.attacks.label.clusters import LabelGradientClusters
 from vflpriv.common.store import Steps
 from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.run import recorded as recorded_audit

@@ -10,7 +10,7 @@ from pydantic import Field
 from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ def largest_entries(values: Tensor, kept: int) -> Tensor:
 
 
 @register("defence")
-class Compression(Defence):
+class Compression(MessageDefence):
     """The share `kept` of a batch's gradient entries with the largest magnitude is sent, with their places.
 
     "Label Inference Attacks Against Vertical Federated Learning" (Fu et al., USENIX Security 2022), §6.2: with 10 % to
@@ -42,16 +42,8 @@ class Compression(Defence):
     content = Content.GRADIENT
     kept: float = Field(0.25, gt=0, le=1, description="share of the entries that are sent")
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Largest(self.kept)
-
-
-class _Largest(Guard):
-    def __init__(self, kept: float) -> None:
-        self._kept = kept
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
         entries = math.prod(values.shape[1:])
-        kept = max(1, round(self._kept * entries))
+        kept = max(1, round(self.kept * entries))
         # Each entry with its place, in four bytes.
         return Protected(values=largest_entries(values, kept), size=kept * (values.element_size() + 4))

@@ -9,7 +9,7 @@ from pydantic import Field
 from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +42,7 @@ def _centred(distances: Tensor) -> Tensor:
 
 
 @register("defence")
-class DistanceCorrelation(Defence):
+class DistanceCorrelation(MessageDefence):
     """The gradient of weight·log dCor(embeddings, labels) is added to what each device is sent.
 
     "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning" (Sun et al. 2022): devices'
@@ -55,19 +55,10 @@ class DistanceCorrelation(Defence):
     summary = "the server makes embeddings nearly independent of the labels"
     source = "Sun et al. 2022, dCor"
     content = Content.GRADIENT
+    for_each_device = True
     weight: float = Field(0.1, gt=0, description="α, the weight of log dCor beside the mean loss of a batch")
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Decorrelated(self.weight)
-
-
-class _Decorrelated(Guard):
-    for_each_device = True
-
-    def __init__(self, weight: float) -> None:
-        self._weight = weight
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
         embeddings = exchange.received.get(exchange.party)
         if embeddings is None or embeddings.shape != values.shape or values.shape[1] < 2:
             return Protected(values=values)
@@ -75,5 +66,5 @@ class _Decorrelated(Guard):
         apart = (exchange.labels.unsqueeze(2) != exchange.labels.unsqueeze(1)).to(values.dtype)
         with torch.enable_grad():
             leaf = embeddings.detach().requires_grad_()
-            penalty = 0.5 * self._weight * distance_correlation(distances(leaf), apart).clamp(min=1e-8).log()
+            penalty = 0.5 * self.weight * distance_correlation(distances(leaf), apart).clamp(min=1e-8).log()
         return Protected(values=values + torch.autograd.grad(penalty.sum(), leaf)[0])

@@ -10,7 +10,7 @@ from pydantic import Field
 from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,7 @@ __all__ = ["Discrete"]
 
 
 @register("defence")
-class Discrete(Defence):
+class Discrete(MessageDefence):
     """Entries are rounded to multiples of 2·bound/steps, which cuts [-bound, bound] into `steps` intervals.
 
     "Label Inference Attacks Against Vertical Federated Learning" (Fu et al., USENIX Security 2022), DiscreteSGD. The
@@ -38,17 +38,9 @@ class Discrete(Defence):
     steps: int = Field(12, ge=1, description="number of intervals between -bound and bound")
     bound: float = Field(2.0, gt=0, description="bound in multiples of the root mean square of a batch's entries")
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Rounded(self.steps, self.bound)
-
-
-class _Rounded(Guard):
-    def __init__(self, steps: int, bound: float) -> None:
-        self._steps, self._bound = steps, bound
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
         scale = values.square().mean(dim=(1, 2), keepdim=True).sqrt()
-        step = (2 * self._bound / self._steps * scale).clamp(min=torch.finfo(values.dtype).tiny)
+        step = (2 * self.bound / self.steps * scale).clamp(min=torch.finfo(values.dtype).tiny)
         entries = math.prod(values.shape[1:])
         # A whole number of steps in two bytes each, and the length of a step.
         return Protected(values=(values / step).round() * step, size=2 * entries + values.element_size())

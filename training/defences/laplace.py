@@ -10,7 +10,7 @@ from pydantic import Field
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
 from vflpriv.laws.laplace import standard_laplace
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,7 @@ def laplace(stream: Draws, shape: tuple[int, ...], *path: int) -> Tensor:
 
 
 @register("defence")
-class LaplaceNoise(Defence):
+class LaplaceNoise(MessageDefence):
     """Laplace noise of this scale, without a clip.
 
     "Label Inference Attacks Against Vertical Federated Learning" (Fu et al., USENIX Security 2022), noisy gradients,
@@ -40,14 +40,6 @@ class LaplaceNoise(Defence):
     content = Content.GRADIENT
     scale: float = Field(1e-2, gt=0, description="scale of the Laplace noise")
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Noised(self.scale, stream)
-
-
-class _Noised(Guard):
-    def __init__(self, scale: float, stream: Draws) -> None:
-        self._scale, self._stream = scale, stream
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
-        noise = laplace(self._stream, tuple(values.shape[1:]), exchange.round, exchange.party)
-        return Protected(values=values + self._scale * noise)
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
+        noise = laplace(stream, tuple(values.shape[1:]), exchange.round, exchange.party)
+        return Protected(values=values + self.scale * noise)

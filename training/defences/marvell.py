@@ -10,7 +10,7 @@ from pydantic import Field
 from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ _GRID = 65
 
 
 @register("defence")
-class Marvell(Defence):
+class Marvell(MessageDefence):
     """Gaussian noise for each class, of variance λ₁ along the difference Δ of the class means and λ₂ across it.
 
     "Label Leakage and Protection in Two-party Split Learning" (Li et al., ICLR 2022), Theorem 3: of all noise whose
@@ -40,8 +40,25 @@ class Marvell(Defence):
     binary = True
     power: float = Field(4.0, gt=0, description="s, the noise's mean squared norm as a multiple of ‖Δ‖²")
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Optimal(self.power, stream)
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
+        rows, width = values.shape[1:]
+        classes = torch.nn.functional.one_hot(exchange.labels, 2).to(values.dtype)  # (R, B, 2)
+        counts = classes.sum(1)
+        means = torch.bmm(classes.transpose(1, 2), values) / counts.clamp(min=1).unsqueeze(-1)
+        spread = (values - torch.bmm(classes, means)).square().mean(-1, keepdim=True)
+        variances = (classes * spread).sum(1) / counts.clamp(min=1)
+        difference = means[:, 1] - means[:, 0]
+        distance = difference.square().sum(-1)
+        floor = 1e-12 * distance.clamp(min=1e-20).unsqueeze(-1)
+        moments = Moments(shares=counts / rows, variances=variances + floor, distance=distance, width=width)
+        along, across = noise_variances(moments, self.power * distance)
+        both = (counts.amin(-1) > 0).to(values.dtype)[:, None, None]  # a batch of one class has nothing to hide
+        deviations = (torch.bmm(classes, torch.stack((along - across, across), -1)).clamp(min=0).sqrt()) * both
+        normals = stream.normal(rows * (width + 1), exchange.round, exchange.party)
+        normals = normals.reshape(-1, rows, width + 1)
+        direction = (difference / distance.sqrt().clamp(min=1e-20).unsqueeze(-1)).unsqueeze(1)
+        noise = normals[..., :1] * deviations[..., :1] * direction + normals[..., 1:] * deviations[..., 1:]
+        return Protected(values=values + noise)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,28 +106,3 @@ def noise_variances(m: Moments, power: Tensor) -> tuple[Tensor, Tensor]:
     pick = best[None, :, None].expand(1, -1, 2)
     whole = across.expand_as(along)
     return along.flatten(0, 1).gather(0, pick)[0], whole.flatten(0, 1).gather(0, pick)[0]
-
-
-class _Optimal(Guard):
-    def __init__(self, power: float, stream: Draws) -> None:
-        self._power, self._stream = power, stream
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
-        rows, width = values.shape[1:]
-        classes = torch.nn.functional.one_hot(exchange.labels, 2).to(values.dtype)  # (R, B, 2)
-        counts = classes.sum(1)
-        means = torch.bmm(classes.transpose(1, 2), values) / counts.clamp(min=1).unsqueeze(-1)
-        spread = (values - torch.bmm(classes, means)).square().mean(-1, keepdim=True)
-        variances = (classes * spread).sum(1) / counts.clamp(min=1)
-        difference = means[:, 1] - means[:, 0]
-        distance = difference.square().sum(-1)
-        floor = 1e-12 * distance.clamp(min=1e-20).unsqueeze(-1)
-        moments = Moments(shares=counts / rows, variances=variances + floor, distance=distance, width=width)
-        along, across = noise_variances(moments, self._power * distance)
-        both = (counts.amin(-1) > 0).to(values.dtype)[:, None, None]  # a batch of one class has nothing to hide
-        deviations = (torch.bmm(classes, torch.stack((along - across, across), -1)).clamp(min=0).sqrt()) * both
-        normals = self._stream.normal(rows * (width + 1), exchange.round, exchange.party)
-        normals = normals.reshape(-1, rows, width + 1)
-        direction = (difference / distance.sqrt().clamp(min=1e-20).unsqueeze(-1)).unsqueeze(1)
-        noise = normals[..., :1] * deviations[..., :1] * direction + normals[..., 1:] * deviations[..., 1:]
-        return Protected(values=values + noise)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ __all__ = ["MaxNorm"]
 
 
 @register("defence")
-class MaxNorm(Defence):
+class MaxNorm(MessageDefence):
     """g̃ = g + ξ·√(‖g_max‖²/‖g‖² - 1)·g with one normal ξ for each record: E‖g̃‖² = ‖g_max‖² for all of the batch.
 
     "Label Leakage and Protection in Two-party Split Learning" (Li et al., ICLR 2022), the heuristic `max_norm`. The
@@ -29,16 +29,8 @@ class MaxNorm(Defence):
     source = "Li et al. 2022, max_norm"
     content = Content.GRADIENT
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Levelled(stream)
-
-
-class _Levelled(Guard):
-    def __init__(self, stream: Draws) -> None:
-        self._stream = stream
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
         squares = values.square().sum(-1, keepdim=True)
         excess = (squares.amax(1, keepdim=True) / squares.clamp(min=1e-30) - 1).clamp(min=0).sqrt()
-        normals = self._stream.normal(values.shape[1], exchange.round, exchange.party).unsqueeze(-1)
+        normals = stream.normal(values.shape[1], exchange.round, exchange.party).unsqueeze(-1)
         return Protected(values=values + normals * excess * values)

@@ -10,7 +10,7 @@ from pydantic import Field
 from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 from vflpriv.training.defences.laplace import laplace
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["Ppdl"]
 
 
 @register("defence")
-class Ppdl(Defence):
+class Ppdl(MessageDefence):
     """Of c = θ·(entries) entries in random order those with |clipped| + noise ≥ τ + noise are sent, clipped and noised.
 
     "Privacy-Preserving Deep Learning" (Shokri and Shmatikov, CCS 2015), as a defence in "Label Inference Attacks
@@ -43,26 +43,18 @@ class Ppdl(Defence):
         1000.0, gt=0, description="ε of all entries of one message; each has the share ε/c, and noise of scale 2cΔ/ε"
     )
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Selective(self, stream)
-
-
-class _Selective(Guard):
-    def __init__(self, defence: Ppdl, stream: Draws) -> None:
-        self._defence, self._stream = defence, stream
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
-        d, shape = self._defence, tuple(values.shape[1:])
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
+        shape = tuple(values.shape[1:])
         entries = math.prod(shape)
-        most = max(1, math.floor(d.share * entries))
+        most = max(1, math.floor(self.share * entries))
         path = (exchange.round, exchange.party)
-        scale = 2 * most * (2 * d.clip) / d.epsilon
-        noise = [laplace(self._stream, (entries,), *path, part) for part in range(3)]
+        scale = 2 * most * (2 * self.clip) / self.epsilon
+        noise = [laplace(stream, (entries,), *path, part) for part in range(3)]
         flat = values.reshape(len(values), entries)
-        clipped = flat.clamp(-d.clip, d.clip)
-        above = clipped.abs() + 2 * scale * 9 / 8 * noise[0] >= d.threshold + scale * 9 / 8 * noise[1]
+        clipped = flat.clamp(-self.clip, self.clip)
+        above = clipped.abs() + 2 * scale * 9 / 8 * noise[0] >= self.threshold + scale * 9 / 8 * noise[1]
         # The first `most` of those above the threshold, in a random order.
-        order = self._stream.uniform(entries, *path, 3) * above
+        order = stream.uniform(entries, *path, 3) * above
         chosen = torch.zeros_like(flat).scatter(1, order.topk(most, dim=1).indices, 1.0) * above
-        sent = (flat + scale * 9 / 2 * noise[2]).clamp(-d.clip, d.clip) * chosen
+        sent = (flat + scale * 9 / 2 * noise[2]).clamp(-self.clip, self.clip) * chosen
         return Protected(values=sent.reshape(values.shape))

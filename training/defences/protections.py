@@ -22,8 +22,18 @@ __all__ = [
 ]
 
 
+class _OfLabels(Defence):
+    """Base of defences that promise ε for a label."""
+
+    epsilon: float = Field(1.0, gt=0, description="ε of one label")
+
+    @property
+    def promise(self) -> str:
+        return f"label ε = {self.epsilon:.3g}"
+
+
 @register("defence")
-class RandomisedResponse(Defence):
+class RandomisedResponse(_OfLabels):
     """Each label is kept with probability e^ε/(e^ε + C - 1), once, before training; otherwise it is another one.
 
     Warner 1965. All that is computed from the labels afterwards is post-processing: ε-label-DP against everybody who
@@ -36,11 +46,6 @@ class RandomisedResponse(Defence):
     source = "Warner 1965"
     switch: ClassVar[Mapping[str, str]] = {"label_protection": "rr"}
     read_from: ClassVar[Mapping[str, str]] = {"epsilon": "label_noise"}
-    epsilon: float = Field(1.0, gt=0, description="ε of one label")
-
-    @property
-    def promise(self) -> str:
-        return f"label ε = {self.epsilon:.3g}"
 
 
 @register("defence")
@@ -64,7 +69,7 @@ class AlibiLabels(Defence):
 
 
 @register("defence")
-class ResponseWithPrior(Defence):
+class ResponseWithPrior(_OfLabels):
     """Randomised response among the k likeliest classes of a prior, once for each label, at its first round.
 
     "Deep Learning with Label Differential Privacy" (Ghazi et al., NeurIPS 2021), Algorithm 2: k maximises
@@ -78,7 +83,6 @@ class ResponseWithPrior(Defence):
     draws = False
     summary = "the server flips labels at random among the likeliest classes, once each"
     source = "Ghazi et al. 2021, RRWithPrior"
-    epsilon: float = Field(1.0, gt=0, description="ε of one label")
     prior: tuple[float, ...] | None = Field(
         None,
         description="the probability of each class, as everybody knows it without the labels; the model's prediction "
@@ -86,16 +90,12 @@ class ResponseWithPrior(Defence):
     )
 
     @property
-    def promise(self) -> str:
-        return f"label ε = {self.epsilon:.3g}"
-
-    @property
     def settings(self) -> Mapping[str, Any]:
         return {"label_protection": "rr-with-prior", "label_noise": self.epsilon, "label_prior": self.prior}
 
 
 @register("defence")
-class MultiStage(Defence):
+class MultiStage(_OfLabels):
     """Randomised response in stages: in the first among all classes, then among those that the model holds likely.
 
     "Deep Learning with Label Differential Privacy" (Ghazi et al., NeurIPS 2021), Algorithm 3. Each label is drawn in
@@ -111,12 +111,7 @@ class MultiStage(Defence):
     draws = False
     summary = "the server flips labels at random in stages, among the classes that its model holds likely"
     source = "Ghazi et al. 2021, LP-MST"
-    epsilon: float = Field(1.0, gt=0, description="ε of one label")
     stages: int = Field(2, ge=2, le=100, description="number of stages, which divide rounds and records evenly")
-
-    @property
-    def promise(self) -> str:
-        return f"label ε = {self.epsilon:.3g}"
 
     @property
     def settings(self) -> Mapping[str, Any]:

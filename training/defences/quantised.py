@@ -9,7 +9,7 @@ from pydantic import Field
 
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ __all__ = ["Quantised"]
 
 
 @register("defence")
-class Quantised(Defence):
+class Quantised(MessageDefence):
     """Each entry is rounded to one of 2^bits equally spaced values between the least and the largest of its message.
 
     "Compressed-VFL" (Castiglia et al., ICML 2022), scalar quantisation. Devices step as if nothing had been rounded. It
@@ -34,18 +34,10 @@ class Quantised(Defence):
     content = Content.OUTPUTS
     bits: int = Field(4, ge=1, le=16, description="bits of an entry")
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Rounded(self.bits)
-
-
-class _Rounded(Guard):
-    def __init__(self, bits: int) -> None:
-        self._bits = bits
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
         entries = math.prod(values.shape[1:])
         least, largest = values.amin(dim=(1, 2), keepdim=True), values.amax(dim=(1, 2), keepdim=True)
-        step = ((largest - least) / (2**self._bits - 1)).clamp(min=1e-30)
+        step = ((largest - least) / (2**self.bits - 1)).clamp(min=1e-30)
         # The least value and the step come with the message.
-        size = -(-entries * self._bits // 8) + 2 * values.element_size()
+        size = -(-entries * self.bits // 8) + 2 * values.element_size()
         return Protected(values=((values - least) / step).round() * step + least, size=size)

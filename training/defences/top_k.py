@@ -9,7 +9,7 @@ from pydantic import Field
 from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ __all__ = ["TopK"]
 
 
 @register("defence")
-class TopK(Defence):
+class TopK(MessageDefence):
     """Of each record's output the share `kept` of the entries with the largest magnitude is sent, with their places.
 
     "Compressed-VFL" (Castiglia et al., ICML 2022), top-k sparsification. Devices step as if nothing had been left out.
@@ -34,17 +34,9 @@ class TopK(Defence):
     content = Content.OUTPUTS
     kept: float = Field(0.25, gt=0, le=1, description="share of an output's entries that are sent")
 
-    def guard(self, stream: Draws) -> Guard:
-        return _Largest(self.kept)
-
-
-class _Largest(Guard):
-    def __init__(self, kept: float) -> None:
-        self._kept = kept
-
-    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+    def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
         rows, width = values.shape[1:]
-        kept = min(width, max(1, round(self._kept * width)))
+        kept = min(width, max(1, round(self.kept * width)))
         places = values.abs().topk(kept, dim=-1).indices
         # An entry's place in its row takes two bytes.
         size = rows * kept * (values.element_size() + 2)

@@ -124,8 +124,10 @@ def inline(content: d.Content, *, sentences: bool = False) -> str:
 
 def _spaced(text: str, mark: str, *, sentences: bool) -> str:
     """The escaped text with the spaces around it, which join it to its neighbours."""
-    words, before, after = text.strip(), " " * text[:1].isspace(), " " * text[-1:].isspace()
-    return f"{before}{mark}{paragraph(words) if sentences else escape(words)}{mark}{after}" if words else before
+    stripped, before, after = text.strip(), " " * text[:1].isspace(), " " * text[-1:].isspace()
+    return (
+        f"{before}{mark}{paragraph(stripped) if sentences else escape(stripped)}{mark}{after}" if stripped else before
+    )
 
 
 def _sign(badge: d.Badge) -> str:

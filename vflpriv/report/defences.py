@@ -105,14 +105,14 @@ class DefenceFrontier:
 
 def defence_frontiers(report: AttackReport) -> tuple[DefenceFrontier, ...]:
     """The frontier of each system that was trained without a defence and under one or more."""
-    found = []
+    frontiers = []
     for system in dict.fromkeys(row.system for row in report.trained):
         rows = [row for row in report.trained if row.system == system]
         points = _points_of(rows, report.by_variant)
         undefended = next((p for p in points if p.defence == NO_DEFENCE), None)
         if undefended is None or len(points) == 1:
             continue
-        found.append(
+        frontiers.append(
             DefenceFrontier(
                 system=system,
                 title=rows[0].title,
@@ -121,7 +121,7 @@ def defence_frontiers(report: AttackReport) -> tuple[DefenceFrontier, ...]:
                 affordable_loss=report.affordable_loss,
             )
         )
-    return tuple(found)
+    return tuple(frontiers)
 
 
 def _points_of(rows: Sequence[TrainedRow], cells: Mapping[tuple[str, str], Sequence[Cell]]) -> tuple[DefencePoint, ...]:

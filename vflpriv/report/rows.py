@@ -83,7 +83,7 @@ class Row(BaseModel):
 def canonical_json(model: BaseModel) -> str:
     """JSON with a stable order of keys, two spaces, lists of numbers on one line, and a final newline."""
     text = json.dumps(json.loads(model.model_dump_json()), indent=2, ensure_ascii=False)
-    return _NUMBERS.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n"
+    return _NUMBERS.sub(lambda numbers: f"[{' '.join(numbers[0][1:-1].split())}]", text) + "\n"
 
 
 class ErrorsRow(Row):

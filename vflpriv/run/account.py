@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from vflpriv import __version__
+from vflpriv.accountants.cross_checks import cross_checks
 from vflpriv.accountants.curves import PrivacyCurve, RoundCurve, over_rounds, privacy_curve, record_epsilons
 from vflpriv.common.registry import find
 from vflpriv.config.models import Config
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim
-from vflpriv.core.ledger import Exposure
+from vflpriv.core.ledger import Exposure, Reading
 from vflpriv.core.systems import Source
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.recording.system import read_recording
-from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Curves
+from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, CrossCheckRow, Curves
 from vflpriv.run.selection import places
 from vflpriv.run.summary.budgets import both_readings, budget_row, budget_rows, claim_fields
 from vflpriv.run.systems import claims_of, declare_system, read_data
@@ -32,6 +33,7 @@ __all__ = [
     "accounts_of",
     "claim_curves",
     "curves_of",
+    "with_cross_checks",
 ]
 
 Claimed = tuple[Source, tuple[Claim, ...]]
@@ -151,3 +153,34 @@ def curves_of(
             **{name: tuple(values.tolist()) for name, values in columns.items()},
         )
     ]
+
+
+def with_cross_checks(accounts: Accounts, systems: Sequence[Claimed]) -> Accounts:
+    """The same accounts, with what other libraries answer about the budgets of every claim."""
+    rows = []
+    for row, (system, claims) in zip(accounts.systems, systems, strict=True):
+        checked = [_checked(accounted, system, claim) for accounted, claim in zip(row.claims, claims, strict=True)]
+        rows.append(row.model_copy(update={"claims": tuple(checked)}))
+    return accounts.model_copy(update={"systems": tuple(rows)})
+
+
+def _checked(accounted: AccountedClaim, system: Source, claim: Claim) -> AccountedClaim:
+    """Both readings where they differ; a reading with an infinite budget has nothing to be checked."""
+    rows = []
+    for budget in (accounted.accounted, accounted.paper_reading):
+        if budget is None:
+            continue
+        exposure = system.ledger.exposure(claim.adversary, claim.unit, reading=Reading(budget.reading))
+        rows += [
+            CrossCheckRow(
+                reading=budget.reading,
+                library=check.library,
+                epsilon=check.epsilon,
+                error=check.error,
+                note=check.note,
+                refusal=check.refusal,
+                too_low=check.is_too_low(budget.epsilon_lower),
+            )
+            for check in cross_checks(exposure, claim.delta)
+        ]
+    return accounted.model_copy(update={"cross_checks": tuple(rows)})

@@ -92,8 +92,8 @@ class Audited:
     def ledger(self) -> Ledger:
         """The system's ledger with the releases that audits found on the wire and that it lacks."""
         declared = self.system.ledger
-        found = tuple(release for finding in self.findings for release in finding.undeclared)
-        return replace(declared, releases=(*declared.releases, *found))
+        undeclared = tuple(release for finding in self.findings for release in finding.undeclared)
+        return replace(declared, releases=(*declared.releases, *undeclared))
 
 
 @dataclass(frozen=True, kw_only=True)

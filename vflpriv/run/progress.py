@@ -41,9 +41,9 @@ def clock(seconds: float) -> str:
     >>> clock(9.4), clock(75), clock(3661)
     ('0:09', '1:15', '1:01:01')
     """
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds_left:02}" if hours else f"{minutes}:{seconds_left:02}"
 
 
 class Task:

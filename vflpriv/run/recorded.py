@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
 from vflpriv.audits.learned.recorded import Split
 from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.scoring.labels import Labels, Targets
 from vflpriv.common.files import SIGNING_KEY
+from vflpriv.common.registry import available, find
 from vflpriv.common.store import Steps
 from vflpriv.common.tasks import Executor, InProcess
-from vflpriv.core.attack import LabelAttack, TargetAttack
+from vflpriv.core.attack import LabelAttack, TargetAttack, made_for
 from vflpriv.core.audit import AuditContext
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.views import DEVICES_TRIED, Adversary, View
 from vflpriv.core.wire import Message, Wire
+from vflpriv.errors import InputError
 from vflpriv.recording.files.checks import readable
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers, Recording
 from vflpriv.run.build import Audited
 from vflpriv.run.kept import kept_by
-from vflpriv.run.recordings.attacks import chosen_attacks
 from vflpriv.run.recordings.features import feature_cells, feature_work, untested_features
 from vflpriv.run.recordings.members import try_membership
 from vflpriv.run.recordings.views import own_features, seen_records, view_of
 from vflpriv.run.registered import audit_work, check_tables, run_audits
 
-__all__ = ["audit_recorded", "audit_recording"]
+__all__ = ["audit_recorded", "audit_recording", "chosen_attacks"]
 
 _CUT_OFF = "the recording was cut off, and they are in no budget"
 
@@ -103,6 +105,21 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary], sealed: Sealed)
 
 def _attack_work(attack: LabelAttack, view: View) -> int:
     return sum(view.counts[kind] for kind in attack.needs)
+
+
+def chosen_attacks(config: LedgerConfig) -> list[Any]:
+    """The attacks that the ledger names; if it names none, all but those that take long, and those of claims.
+
+    What defends a recorded training is not known: attacks that are made against defences are tried if they are named. A
+    claim about an attack is about its share of right guesses, which only attacks on labels have.
+    """
+    asked = {name: find("attack", name) for name in config.attack_names}
+    for claim in config.attack_claim:
+        if asked[claim.attack].target != "labels":
+            expected = "an attack on labels: others are measured by R² or AUC, not by a rate of right guesses"
+            raise InputError("ledger.attack_claim.attack", claim.attack, expected)
+    usual = {name: kind for name, kind in available("attack").items() if not kind.heavy and made_for(kind, {})}
+    return [attack() for attack in (asked if config.attacks is not None else usual | asked).values()]
 
 
 def _attacks(config: LedgerConfig) -> list[LabelAttack]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from vflpriv.attacks._base import TogetherInference, sent_instead
+from vflpriv.attacks._base import TogetherInference
 from vflpriv.attacks._observations import first_columns, known_positions, records_of
 from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label.trained._adam import Adam, padding
@@ -43,9 +43,7 @@ class LabelBatch(TogetherInference):
     summary = "finds the labels whose gradients would be those of a batch"
     needs = frozenset({"embedding-gradient"})
     auxiliary = True
-
-    def missing(self, view: View) -> str | None:
-        return None if self.needs & view.kinds else f"gradients of embeddings; {sent_instead(view)}"
+    reads = "gradients of embeddings"
 
     def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[Guess]:
         messages = view.of_kind(*self.needs)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.attacks.label.dual import LabelDual
+from vflpriv.attacks.label.direct import LabelDual
 from vflpriv.attacks.label.residual import LabelResidual, differences
 from vflpriv.data import loading as datasets
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vflpriv.attacks.label.embedding_clusters import LabelEmbeddingClusters
+from vflpriv.attacks.label.clusters import LabelEmbeddingClusters
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device

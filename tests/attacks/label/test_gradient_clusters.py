@@ -7,7 +7,7 @@ import torch
 
 from tests.attacks.support import two_blocks
 from tests.support import make_system
-from vflpriv.attacks.label.gradient_clusters import LabelGradientClusters
+from vflpriv.attacks.label.clusters import LabelGradientClusters
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from vflpriv.attacks.label.direction import LabelDirection
-from vflpriv.attacks.label.gradient_clusters import LabelGradientClusters
-from vflpriv.attacks.label.norm import LabelNorm
+from vflpriv.attacks.label.clusters import LabelGradientClusters
 from vflpriv.attacks.label.rounds import LabelRounds
+from vflpriv.attacks.label.two_classes import LabelDirection, LabelNorm
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import Adversary, Belongings, View

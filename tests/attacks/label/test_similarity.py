@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.attacks.label.gradient_clusters import LabelGradientClusters
+from vflpriv.attacks.label.clusters import LabelGradientClusters
 from vflpriv.attacks.label.similarity import LabelSimilarity
 from vflpriv.audits.scoring.labels import draw_auxiliary
 from vflpriv.audits.scoring.trials import Trials

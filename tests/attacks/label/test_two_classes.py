@@ -7,10 +7,7 @@ import torch
 
 from tests.attacks.support import split_rows
 from tests.support import make_system
-from vflpriv.attacks.label._two_classes import two_means
-from vflpriv.attacks.label.direction import LabelDirection
-from vflpriv.attacks.label.norm import LabelNorm
-from vflpriv.attacks.label.spectral import LabelSpectral
+from vflpriv.attacks.label.two_classes import LabelDirection, LabelNorm, LabelSpectral, two_means
 from vflpriv.audits.scoring.labels import counted, draw_auxiliary
 from vflpriv.audits.statistics.resampling import auc_interval
 from vflpriv.core.attack import Auxiliary, Guess

@@ -7,7 +7,7 @@ import torch
 
 from tests.attacks.support import seen, two_blocks
 from tests.support import make_system
-from vflpriv.attacks.label.gradient_clusters import LabelGradientClusters
+from vflpriv.attacks.label.clusters import LabelGradientClusters
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.wire import Transcript, Wire

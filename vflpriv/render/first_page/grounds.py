@@ -72,9 +72,9 @@ def trusted(report: Report) -> list[str]:
 
 def _general(assumption: str) -> str:
     """An assumption without the adversary that it was printed for, so that adversaries share a line."""
-    words = clean(assumption).split()
+    parts = clean(assumption).split()
     named = ("device(", "devices(", "eavesdropper")
-    return " ".join("the adversary" if word.startswith(named) else word for word in words)
+    return " ".join("the adversary" if word.startswith(named) else word for word in parts)
 
 
 def risks(report: Report) -> list[str]:

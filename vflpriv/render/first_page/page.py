@@ -140,8 +140,8 @@ class FirstPage:
     def passed_summary(self) -> str:
         """How many claims passed, in one line."""
         counts = Counter(line.claim.verdict for line in self.passed)
-        words = [f"{number} {verdict}" for verdict, number in counts.items()]
-        return f"{', '.join(words)}: {', '.join(dict.fromkeys(clean(line.claim.key) for line in self.passed))}"
+        numbers = [f"{number} {verdict}" for verdict, number in counts.items()]
+        return f"{', '.join(numbers)}: {', '.join(dict.fromkeys(clean(line.claim.key) for line in self.passed))}"
 
     @cached_property
     def unclaimed(self) -> list[tuple[str, str, str]]:

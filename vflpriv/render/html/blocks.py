@@ -91,8 +91,8 @@ class BlockWriter:
             return "".join(map(self.inline, content))
         if isinstance(content, d.Badge):
             # The style sheet puts the sign of the verdict before it.
-            words = escape(content.words or content.verdict)
-            return element("span", words, class_=f"chip {slug(content.verdict)}" if content.verdict else "chip")
+            text = escape(content.words or content.verdict)
+            return element("span", text, class_=f"chip {slug(content.verdict)}" if content.verdict else "chip")
         return self._span(content) if isinstance(content, d.Span) else self._block(content)
 
     def _span(self, span: d.Span) -> str:
@@ -222,7 +222,10 @@ class BlockWriter:
         return axes[0].replace("<g", f"<g id={place}", 1) if own else f'<use href="#{place}"/>'
 
     def _picture(self, block: d.Picture) -> str:
-        images = (f'<img class="sheet" src="{escape(source)}" alt="{escape(words)}">' for source, words in block.images)
+        images = (
+            f'<img class="sheet" src="{escape(source)}" alt="{escape(description)}">'
+            for source, description in block.images
+        )
         return element("figure", *images, element("figcaption", escape(block.caption)))
 
     def _table(self, block: d.Table) -> str:

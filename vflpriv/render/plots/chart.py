@@ -97,11 +97,11 @@ class Chart:
             self.text(self._up.text(tick), left - 5, self._y(tick) + 3.3)
         self._parts.append("</g></g>")
 
-    def text(self, words: str, x: float, y: float, *, anchor: str = "start") -> None:
+    def text(self, text: str, x: float, y: float, *, anchor: str = "start") -> None:
         """Words at a place of the picture."""
         where = f'x="{_number(x)}" y="{_number(y)}"'
         named = "" if anchor == "start" else f' text-anchor="{anchor}"'
-        self._parts.append(f"<text {where}{named}>{html.escape(clean(words))}</text>")
+        self._parts.append(f"<text {where}{named}>{html.escape(clean(text))}</text>")
 
     def _path(self, path: str, look: str) -> None:
         self._parts.append(f'<path {look} d="{path}"/>')
@@ -154,9 +154,9 @@ class Chart:
         self._parts.append(f'<path transform="translate({_number(self._x(x))},{_number(self._y(y))})" {shape}/>')
         self._label(label, lambda y: f'<path transform="translate(16,{_number(y)})" {shape}/>')
 
-    def at(self, words: str, x: float, y: float, *, anchor: str) -> None:
+    def at(self, text: str, x: float, y: float, *, anchor: str) -> None:
         """Words beside a point of the chart."""
-        self.text(words, self._x(x) + (-4 if anchor == "end" else 4), self._y(y) + 3, anchor=anchor)
+        self.text(text, self._x(x) + (-4 if anchor == "end" else 4), self._y(y) + 3, anchor=anchor)
 
     def svg(self, title: str, description: str) -> str:
         """The picture as one `<svg>` element with a title for those who cannot see it."""

@@ -141,7 +141,9 @@ def _which_defence(report: AttackReport, chosen: Sequence[DefenceFrontier]) -> d
         d.Terms([(frontier.system, frontier.advice) for frontier in chosen], only=d.WRITTEN),
         d.Paragraph(_FRONTIER.format(seeds=report.seeds), only=d.PAGE),
         d.Paragraph(_ADVICE.format(loss=100 * report.affordable_loss), "muted", only=d.PAGE),
-        d.Group("small-plots frontiers", [_frontier(each, f"f{n}") for n, each in enumerate(chosen, 1)], only=d.PAGE),
+        d.Group(
+            "small-plots frontiers", [_frontier(frontier, f"f{n}") for n, frontier in enumerate(chosen, 1)], only=d.PAGE
+        ),
     ]
     return d.Section("Which defence", blocks, "frontier", contents="Which defence", only=d.WRITTEN | d.PAGE)
 

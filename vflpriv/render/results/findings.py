@@ -39,8 +39,8 @@ def _finding(finding: Finding, place: str) -> d.Card:
     else:
         shown = d.Paragraph((d.Badge(finding.verdict, "premise broken"), f" {finding.premise}"), "premise")
     scope = (" ", d.muted(f"({finding.scope})")) if finding.scope else ()
-    one = len(finding.changes) == 1
-    changes = d.Paragraph(finding.changes[0]) if one else d.Bullets(finding.changes)
+    single = len(finding.changes) == 1
+    changes = d.Paragraph(finding.changes[0]) if single else d.Bullets(finding.changes)
     change = d.Group("change", (d.Heading(("What to change", *scope)), changes))
     return d.Card(d.link(system.title, finding.place), d.Badge(finding.verdict), (shown, change), place, "finding")
 

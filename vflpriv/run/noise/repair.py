@@ -81,14 +81,14 @@ def _of_settings(
         return _of_labels(system, undeclared, claim, accountant)
     if not hasattr(system.settings, "with_std"):
         return None
-    found = []
+    repairs = []
     for changed, settings in _ways(system.settings):
         least = _least(system, undeclared, claim, accountant, settings.with_std, "noise_std")
         if least is not None:
             noise, batches = rounded_up(least[0]), least[1]
             repair = Repair(field="noise_std", before=system.noise_std, after=noise, batches=batches, others=changed)
-            found.append(repair)
-    close = [repair for repair in found if repair.after <= _CLOSE * min(r.after for r in found)]
+            repairs.append(repair)
+    close = [repair for repair in repairs if repair.after <= _CLOSE * min(r.after for r in repairs)]
     return min(close, key=lambda repair: (len(repair.others), repair.after), default=None)
 
 

@@ -83,13 +83,13 @@ def curve_excess(accountant: Accountant, exposure: Exposure, mu: float) -> Curve
     """
     variation = delta_of(mu, 0.0)
     deltas = sorted({*(float(d) for d in DELTAS if d < variation), variation / 2, 0.9 * variation, variation})
-    found: CurveExcess | None = None
+    worst: CurveExcess | None = None
     for delta in deltas:
         upper, claimed = account(accountant, exposure, delta).upper, epsilon_of(mu, delta)
         above = upper > claimed * (1 + _TOLERANCE) + _TOLERANCE
-        if above and (found is None or upper - claimed > found.accounted - found.claimed):
-            found = CurveExcess(delta=delta, accounted=upper, claimed=claimed)
-    return found
+        if above and (worst is None or upper - claimed > worst.accounted - worst.claimed):
+            worst = CurveExcess(delta=delta, accounted=upper, claimed=claimed)
+    return worst
 
 
 def accounted(accountant: str, system: Source, adversary: Adversary, unit: Unit) -> Budget:

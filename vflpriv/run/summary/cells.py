@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.scoring.score import Column
@@ -13,10 +17,9 @@ from vflpriv.core.systems import Source
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.report.attacks import Cell, ColumnRow, FeatureCell
-from vflpriv.report.pictures import sheet
 from vflpriv.run.summary.budgets import accounted
 
-__all__ = ["budget_fields", "feature_cell", "label_cell"]
+__all__ = ["budget_fields", "feature_cell", "label_cell", "sheet"]
 
 
 def budget_fields(accountant: str, system: Source, adversary: Adversary, unit: Unit) -> dict[str, Any]:
@@ -79,3 +82,19 @@ def _map(columns: Sequence[ColumnRow], shape: Sequence[int]) -> str:
     """The R² of every pixel as a picture: black is no better than the mean, white is exact; channels side by side."""
     values = np.array([c.value or 0.0 for c in columns]).reshape(1, shape[0], 1, *shape[1:])
     return sheet(values)
+
+
+_GAP, _GREY = 1, 128
+"""Pixels between two pictures, and their brightness."""
+
+
+def sheet(pictures: NDArray[np.floating]) -> str:
+    """(rows, n, channels, height, width) values in [0, 1], laid out in rows, as the data URL of a PNG."""
+    rows, count, channels, height, width = pictures.shape
+    shown = pictures if channels == 3 else pictures[:, :, :1]
+    values = np.rint(255 * np.clip(np.nan_to_num(shown), 0, 1)).astype(np.uint8)
+    apart = np.pad(values, ((0, 0), (0, 0), (0, 0), (0, _GAP), (0, _GAP)), constant_values=_GREY)
+    lines = apart.transpose(0, 3, 1, 4, 2).reshape(rows * (height + _GAP), count * (width + _GAP), -1)
+    pixels, file = lines[:-_GAP, :-_GAP], BytesIO()
+    Image.fromarray(pixels if channels == 3 else pixels[..., 0]).save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"

@@ -6,8 +6,11 @@ import pytest
 
 from tests.attacks.label.trained.test_completion import buried, share_held
 from tests.support import make_system
-from vflpriv.attacks.label.trained.completion import LabelCompletionActive
-from vflpriv.attacks.label.trained.completion_code import LabelCompletionCompounding, LabelCompletionPublished
+from vflpriv.attacks.label.trained.completion import (
+    LabelCompletionActive,
+    LabelCompletionCompounding,
+    LabelCompletionPublished,
+)
 from vflpriv.core.wire import Wire
 
 SETTINGS = {"batch_size": 64, "hidden": (32,), "embedding": 6, "device_rate": 0.02, "server_rate": 0.02}

@@ -10,7 +10,7 @@ import torch
 from tests.support import make_system
 from vflpriv.attacks._estimators import standardised
 from vflpriv.attacks._observations import last_values
-from vflpriv.attacks.label.embedding_clusters import LabelEmbeddingClusters
+from vflpriv.attacks.label.clusters import LabelEmbeddingClusters
 from vflpriv.attacks.label.trained._sent_embeddings import features_of, has_sent, sent_embeddings
 from vflpriv.attacks.label.trained.completion import LabelCompletionPassive
 from vflpriv.audits.scoring.labels import draw_auxiliary

@@ -1,4 +1,4 @@
-"""k-means with one cluster for each class, and names of the clusters from a few known labels."""
+"""Labels of any number of classes from clusters of embeddings or of mean gradients, named by a few known labels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from vflpriv.attacks._observations import known_positions
-from vflpriv.core.attack import Auxiliary
+from vflpriv.attacks._base import GradientInference, LabelInference
+from vflpriv.attacks._embeddings import EMBEDDING_NEEDS, embeddings_of, without_embeddings
+from vflpriv.attacks._observations import by_link, known_positions, records_of, with_places
+from vflpriv.attacks._samples import Sample
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, Guess
+from vflpriv.core.views import View
+from vflpriv.core.wire import Message
 
-__all__ = ["clustered"]
+__all__ = ["LabelEmbeddingClusters", "LabelGradientClusters", "clustered"]
 
 _STARTS = 8
+"""Random starts beside the one at the known labels."""
 _STEPS = 50
 
 
@@ -92,3 +99,67 @@ def _named(clusters: Tensor, positions: Tensor, labels: Tensor, classes: int) ->
     pairs.index_put_((clusters[positions].cpu(), labels.cpu()), torch.ones(len(labels), dtype=torch.int64), True)
     _, names = linear_sum_assignment(-pairs.numpy())
     return torch.from_numpy(names).to(clusters.device)[clusters]
+
+
+_EMBEDDING_STARTS = 2
+
+
+@register("attack")
+class LabelEmbeddingClusters(LabelInference):
+    """k-means, one cluster for each class, on each record's embedding, every entry with mean 0 and deviation 1.
+
+    The attack of "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning" (Sun et al. 2022)
+    for more than two classes. A device computes the embeddings with its trained model; an eavesdropper takes those that
+    were sent last. Embeddings of several devices are concatenated. Of more than `most` records it attacks a random
+    sample.
+    """
+
+    name = "label_embedding_clusters"
+    summary = "splits any number of classes by clusters of the embeddings"
+    needs = EMBEDDING_NEEDS
+    auxiliary = True
+
+    def missing(self, view: View) -> str | None:
+        return without_embeddings(view)
+
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
+        sample, embeddings = embeddings_of(view, auxiliary, self.most)
+        centred = embeddings - embeddings.mean(0)
+        points = centred / centred.square().mean(0).sqrt().clamp(min=1e-12)
+        labels = clustered(points, sample.records, auxiliary, view.classes, starts=_EMBEDDING_STARTS)
+        return sample.guess(labels.unsqueeze(0))
+
+
+@register("attack")
+class LabelGradientClusters(GradientInference):
+    """k-means, one cluster for each class, on each record's mean gradient over all its rounds.
+
+    A record's gradient is (p - onehot(y)) W: its mean is near the head's row of its class. Noise on gradients or labels
+    that is drawn in each batch anew shrinks in the mean; noise that is drawn once stays. The first start is at the
+    mean gradients of the few known labels, the others are at random records; the one with the least sum of squares is
+    taken, and the known labels name its clusters. Gradients of colluding devices are concatenated. Of more than `most`
+    records it attacks a random sample: the clusters are those of the classes, whoever is in them.
+    """
+
+    name = "label_gradient_clusters"
+    summary = "splits any number of classes by clusters of each record's mean gradient"
+
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
+        messages = view.of_kind(*self.needs)
+        sample = Sample.draw(records_of(messages), auxiliary, self.most)
+        records = sample.records
+        points = torch.cat([_mean_gradients(of_link, records) for of_link in by_link(messages)], dim=1)
+        return sample.guess(clustered(points, records, auxiliary, view.classes).unsqueeze(0))
+
+
+def _mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
+    """(n, width) each record's mean gradient on one link, 0 where it has none; of all rounds alike, however large their
+    gradients are."""
+    width = messages[0].tensors["gradient"].shape[-1]
+    # One more place is for records that are not asked for.
+    sums = torch.zeros(len(records) + 1, width + 1, device=records.device)
+    for m, places in with_places(messages, records):
+        gradient = m.tensors["gradient"][0].to(sums.dtype)
+        counted = torch.nn.functional.pad(gradient / gradient.square().mean().sqrt().clamp(min=1e-30), (0, 1), value=1)
+        sums.index_add_(0, places, counted)
+    return sums[:-1, :-1] / sums[:-1, -1:].clamp(min=1)
