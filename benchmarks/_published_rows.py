@@ -284,7 +284,7 @@ def _changed(row: Row, settings: Mapping[str, Any], tuning: Mapping[str, Any], *
     tuned = {**(row.tuning or {}), **tuning} or None
     changed = replace(row, settings={**row.settings, **settings}, tuning=tuned, apart=False)
     chosen = ", ".join(f"{name} = {value}" for name, value in {**settings, **tuning}.items())
-    return Candidate(row=replace(changed, lines=row.lines[:1]), words=chosen, **records)
+    return Candidate(row=replace(changed, lines=row.lines[:1]), settings=chosen, **records)
 
 
 def _rates(*rates: float) -> list[dict[str, float]]:

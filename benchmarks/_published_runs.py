@@ -152,7 +152,7 @@ class Candidate:
     """
 
     row: Row
-    words: str = ""
+    settings: str = ""
     """Where it differs from the row, for the reader."""
     train: int | None = None
     skip: int = 0

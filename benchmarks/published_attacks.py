@@ -68,7 +68,7 @@ def _render() -> None:
 def _choose(row: Row) -> None:
     """Print what each candidate reaches on records and seeds that are not scored."""
     for candidate in CANDIDATES.get(row.key, ()):
-        print(f"{row.key}, {candidate.words}: {validated(candidate, seeds=2)}", flush=True)
+        print(f"{row.key}, {candidate.settings}: {validated(candidate, seeds=2)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -62,10 +62,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Badge:
-    """A verdict with its sign and colour; `words` say more than its name, None is no verdict."""
+    """A verdict with its sign and colour; `text` says more than its name, None is no verdict."""
 
     verdict: Verdict | None
-    words: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def plain(content: Content) -> str:
     if isinstance(content, tuple):
         return "".join(plain(part) for part in content)
     if isinstance(content, Badge):
-        return content.words or str(content.verdict)
+        return content.text or str(content.verdict)
     if isinstance(content, Span):
         return "" if content.style == "reference" else content.text
     return content if isinstance(content, str) else ""

@@ -112,7 +112,7 @@ def inline(content: d.Content, *, sentences: bool = False) -> str:
     if isinstance(content, tuple):
         return "".join(inline(part, sentences=sentences) for part in content)
     if isinstance(content, d.Badge):
-        return f"{_sign(content)}**{escape(content.words or content.verdict)}**"
+        return f"{_sign(content)}**{escape(content.text or content.verdict)}**"
     if isinstance(content, d.Span) and content.style == "code" and not re.search(r"[`|]", content.text):
         return f"`{f.clean(content.text)}`"
     if isinstance(content, d.Span) and content.style == "em":

@@ -10,9 +10,10 @@ import pytest
 from tests.report.examples import NOISE, build, dpzv, joint, split
 from tests.report.rows import budget, claim
 from vflpriv.core.claims import SEVERITY, Verdict
+from vflpriv.render.first_page.grounds import checked, risks, trusted
 from vflpriv.render.first_page.page import FirstPage, meaning
 from vflpriv.render.markdown import written_blocks
-from vflpriv.render.results.findings import findings
+from vflpriv.render.results.findings import findings, shortened
 from vflpriv.report.audit import ChangeRow, CheckRow, Report, SuccessClaimRow
 
 
@@ -81,19 +82,19 @@ def test_a_claim_about_an_attack_has_one_too() -> None:
 
 def test_what_verdicts_rest_on_is_counted(report: Report) -> None:
     page = FirstPage(report)
-    assert page.checked[0] == "4 claims tested by trials in two worlds, up to 2 × 400 each: 2 refuted"
-    assert "sensitivity, 2 checks: 1 consistent, 1 violated" in page.checked
-    assert "every party follows the protocol, and learns what it can from what it sees" in page.trusted
-    assert "the noise: Philox4x32-10 from the seed 7" in page.trusted
-    assert not any("devices(all)" in line for line in page.trusted)
-    assert page.risks[0] == "3 claims protect nobody until the changes above are made and audited again"
-    assert any(line.startswith("joint-device: not refuted is not proven") for line in page.risks)
-    assert any(line.startswith("split: label_gradient (device(0)) gets 100.0 %") for line in page.risks)
+    assert checked(page.report)[0] == "4 claims tested by trials in two worlds, up to 2 × 400 each: 2 refuted"
+    assert "sensitivity, 2 checks: 1 consistent, 1 violated" in checked(page.report)
+    assert "every party follows the protocol, and learns what it can from what it sees" in trusted(page.report)
+    assert "the noise: Philox4x32-10 from the seed 7" in trusted(page.report)
+    assert not any("devices(all)" in line for line in trusted(page.report))
+    assert risks(page.report)[0] == "3 claims protect nobody until the changes above are made and audited again"
+    assert any(line.startswith("joint-device: not refuted is not proven") for line in risks(page.report))
+    assert any(line.startswith("split: label_gradient (device(0)) gets 100.0 %") for line in risks(page.report))
 
 
 def test_long_lists_end_with_how_many_more_there_are() -> None:
-    assert FirstPage.first(["a"] * 6) == ["a"] * 6
-    assert FirstPage.first([str(n) for n in range(9)])[4:] == ["4", "and 4 more, in the sections below"]
+    assert shortened(["a"] * 6) == ["a"] * 6
+    assert shortened([str(n) for n in range(9)])[4:] == ["4", "and 4 more, in the sections below"]
 
 
 def test_markdown_says_the_same(report: Report) -> None:

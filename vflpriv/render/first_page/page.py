@@ -10,8 +10,7 @@ from functools import cached_property
 from vflpriv.common.formatting import clean, epsilon, percent
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.render.first_page.comparable import cause, measured
-from vflpriv.render.first_page.grounds import checked, risks, strongest, trusted
-from vflpriv.render.first_page.words import observer, what_of
+from vflpriv.render.first_page.grounds import observer, strongest, what_of
 from vflpriv.report.audit import CheckRow, ClaimRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.report.rows import USEFUL, ChangeRow
 
@@ -19,8 +18,6 @@ __all__ = ["FirstPage", "Group", "Line", "meaning"]
 
 AnyClaim = ClaimRow | SuccessClaimRow
 _PASSED = (Verdict.CONSISTENT, Verdict.NOT_APPLICABLE)
-_MOST = 5
-"""Lines of a list that the page shows; the rest is in the sections below it."""
 _AGAIN = "Not computed in this report: audit again with this version."
 
 
@@ -147,33 +144,6 @@ class FirstPage:
     def unclaimed(self) -> list[tuple[str, str, str]]:
         """Systems without a claim: place, title, and what the strongest attack reaches."""
         return [(place, clean(s.title), strongest(s)) for s, place in self._places if not s.all_claims]
-
-    @cached_property
-    def checked(self) -> list[str]:
-        """What was looked at, and how much of it held."""
-        return checked(self.report)
-
-    @cached_property
-    def trusted(self) -> list[str]:
-        """What the verdicts take for granted."""
-        return trusted(self.report)
-
-    @cached_property
-    def risks(self) -> list[str]:
-        """What may still go wrong."""
-        return risks(self.report)
-
-    @property
-    def untested(self) -> list[str]:
-        """What no part of the audit looked at."""
-        return [clean(line) for line in self.report.not_tested]
-
-    @staticmethod
-    def first(lines: Sequence[str]) -> list[str]:
-        """As many lines as the page has room for, and how many more there are."""
-        if len(lines) <= _MOST + 1:
-            return list(lines)
-        return [*lines[:_MOST], f"and {len(lines) - _MOST} more, in the sections below"]
 
 
 def _key(changes: Sequence[ChangeRow]) -> str:

@@ -91,7 +91,7 @@ class BlockWriter:
             return "".join(map(self.inline, content))
         if isinstance(content, d.Badge):
             # The style sheet puts the sign of the verdict before it.
-            text = escape(content.words or content.verdict)
+            text = escape(content.text or content.verdict)
             return element("span", text, class_=f"chip {slug(content.verdict)}" if content.verdict else "chip")
         return self._span(content) if isinstance(content, d.Span) else self._block(content)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vflpriv.common import formatting as f
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.render import document as d
+from vflpriv.render.first_page.grounds import risks, trusted
 from vflpriv.render.first_page.page import FirstPage
 from vflpriv.render.plots.overview import traffic_plot, utility_plot
 from vflpriv.render.results.claims import claims_table, success_claims_table
@@ -108,9 +109,9 @@ def _evidence(report: Report, page: FirstPage) -> Iterator[d.Block]:
         "Nothing was left out on purpose. An audit still only shows what its tests can see.",
     )
     not_tested = [d.Bullets(report.not_tested)] if report.not_tested else [d.Paragraph(nothing, only=d.PAGE)]
-    trust = [d.Heading("Taken on trust", only=d.PAGE), d.Bullets(page.trusted, only=d.PAGE)]
-    risks = [d.Heading("Residual risk", only=d.PAGE), d.Bullets(page.risks, only=d.PAGE)] if page.risks else []
-    blocks = [*not_tested, *trust, *risks]
+    trust = [d.Heading("Taken on trust", only=d.PAGE), d.Bullets(trusted(report), only=d.PAGE)]
+    remaining = [d.Heading("Residual risk", only=d.PAGE), d.Bullets(risks(report), only=d.PAGE)]
+    blocks = [*not_tested, *trust, *(remaining if risks(report) else [])]
     yield d.Section(title, blocks, "untested", contents=title, folded=True, only=d.PAGE | d.MARKDOWN)
     yield d.Paragraph(_READ, only=d.MARKDOWN)
     title = "How to read this"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vflpriv.common import formatting as f
 from vflpriv.core.claims import SEVERITY
 from vflpriv.render import document as d
+from vflpriv.render.first_page.grounds import checked, risks, trusted
 from vflpriv.render.first_page.page import FirstPage
 from vflpriv.render.first_page.page import Group as Finding
 from vflpriv.render.results.claims import claims_table
 from vflpriv.report.audit import Report
 
-__all__ = ["findings"]
+__all__ = ["findings", "shortened"]
+
+_MOST = 5
+"""Lines of a list that the page shows; the others are in the sections below it."""
 
 
 def findings(page: FirstPage) -> Iterator[d.Block]:
@@ -22,7 +26,7 @@ def findings(page: FirstPage) -> Iterator[d.Block]:
         *(_finding(finding, f"f{number}") for number, finding in enumerate(page.findings, start=1)),
         *_passed(page, d.PAGE),
         *(_unclaimed(*system) for system in page.unclaimed),
-        d.Group("grounds", [d.Group("", part) for part in _grounds(page, shortened=True)]),
+        d.Group("grounds", [d.Group("", part) for part in _grounds(page.report, on_page=True)]),
         _signing(page.report),
     ]
     yield d.Section(title, blocks, "summary", contents="Findings", only=d.PAGE)
@@ -56,17 +60,25 @@ def _unclaimed(place: str, title: str, reached: str) -> d.Paragraph:
     return d.Paragraph((d.Badge(None, "no claim"), " ", d.link(title, place), strongest), "unclaimed")
 
 
-def _grounds(page: FirstPage, *, shortened: bool) -> Iterator[tuple[d.Block, ...]]:
+def shortened(lines: Sequence[str]) -> list[str]:
+    """As many lines as the page has room for, and how many more there are."""
+    if len(lines) <= _MOST + 1:
+        return list(lines)
+    return [*lines[:_MOST], f"and {len(lines) - _MOST} more, in the sections below"]
+
+
+def _grounds(report: Report, *, on_page: bool) -> Iterator[tuple[d.Block, ...]]:
     """What was checked, trusted, left out, and what remains; a page has the rest of long lists in other sections."""
     lists = {
-        "Checked": page.checked,
-        "Taken on trust": page.first(page.trusted) if shortened else page.trusted,
-        "Not looked at": page.first(page.untested) if shortened else page.untested,
-        "Residual risk": page.first(page.risks) if shortened else page.risks,
+        "Checked": checked(report),
+        "Taken on trust": trusted(report),
+        "Not looked at": [f.clean(line) for line in report.not_tested],
+        "Residual risk": risks(report),
     }
     for title, items in lists.items():
-        if items:
-            yield (d.Heading(title, 3) if shortened else d.Paragraph(d.strong(title)), d.Bullets(items))
+        shown = shortened(items) if on_page and title != "Checked" else items
+        if shown:
+            yield (d.Heading(title, 3) if on_page else d.Paragraph(d.strong(title)), d.Bullets(shown))
 
 
 def _signing(report: Report) -> d.Group:
@@ -97,7 +109,7 @@ def _written(page: FirstPage) -> Iterator[d.Block]:
     yield from _passed(page, d.WRITTEN)
     for _, title, reached in page.unclaimed:
         yield d.Paragraph(f"No claim: {title}" + (f"; strongest attack {reached}" if reached else ""), only=d.WRITTEN)
-    grounds = [block for part in _grounds(page, shortened=False) for block in part]
+    grounds = [block for part in _grounds(page.report, on_page=False) for block in part]
     yield d.Fold("Checked, taken on trust, not looked at, residual risk", grounds, only=d.WRITTEN)
     prints = [f"{p.name} {f.clean(p.sha256)[:16]}" for p in page.report.fingerprints]
     facts = ", ".join([f"date {page.report.date or 'not given'}", f"seed {page.report.seed}", *prints])
