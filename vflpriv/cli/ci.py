@@ -16,9 +16,9 @@ from vflpriv.render.markdown import LIMIT
 from vflpriv.report.attacks import AttackReport, read_attacks
 from vflpriv.report.audit import Report, read_report
 from vflpriv.report.compare import AnyReport, Comparison, Tolerance, compare_any
-from vflpriv.report.formats import Context, Format, file_names
+from vflpriv.report.formats import Context, Format, Saved, file_names
 
-__all__ = ["Gate", "any_report_at", "append_summary", "attacks_at", "report_at", "report_file"]
+__all__ = ["Gate", "any_report_at", "append_summary", "attacks_at", "print_saved", "report_at", "report_file"]
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
@@ -54,9 +54,7 @@ class Gate:
         formats already; `config` is the audited file, if it is one.
         """
         console = Console()
-        _print(report, console)
-        for name in file_names(report, formats):
-            print_line(console, f"wrote {out / name}")
+        print_saved(report, out, formats, console)
         comparison = self._compared(report)
         context = Context(comparison=comparison, config=config if config is not None and config.is_file() else None)
         for name, path in self._files.items():
@@ -72,10 +70,13 @@ class Gate:
         return None if self._baseline is None else compare_any(self._baseline, report, self._tolerance)
 
 
-def _print(report: AnyReport, console: Console) -> None:
+def print_saved(result: Saved, out: Path, formats: Sequence[str], console: Console) -> None:
+    """Print a result, and the files of `out` that it was written to in these formats."""
     from vflpriv.render.terminal import print_result
 
-    print_result(report, console)
+    print_result(result, console)
+    for name in file_names(result, formats):
+        print_line(console, f"wrote {out / name}")
 
 
 def report_file(path: Path) -> Path:

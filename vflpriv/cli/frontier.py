@@ -51,8 +51,8 @@ def frontier(
     from rich.console import Console
 
     from vflpriv import api
-    from vflpriv.render.console import print_line
-    from vflpriv.report.formats import DEFAULT_FORMATS, file_names
+    from vflpriv.cli.ci import print_saved
+    from vflpriv.report.formats import DEFAULT_FORMATS
 
     fields = {
         "data.name": data,
@@ -77,9 +77,4 @@ def frontier(
         quiet=quiet,
         workers=parsed_value(workers),
     )
-    from vflpriv.render.terminal import print_result
-
-    console = Console()
-    print_result(report, console)
-    for file in file_names(report, formats):
-        print_line(console, f"wrote {out / file}")
+    print_saved(report, out, formats, Console())

@@ -44,9 +44,10 @@ def reproduce(
     from rich.console import Console
 
     from vflpriv import api
+    from vflpriv.cli.ci import print_saved
     from vflpriv.experiments.reproduce.profile import load_profile, profile_names
-    from vflpriv.render.console import Writer, print_line
-    from vflpriv.report.formats import DEFAULT_FORMATS, file_names
+    from vflpriv.render.console import Writer
+    from vflpriv.report.formats import DEFAULT_FORMATS
 
     console = Console()
     if name is None:
@@ -68,8 +69,4 @@ def reproduce(
         quiet=quiet,
         workers=parsed_value(workers),
     )
-    from vflpriv.render.terminal import print_result
-
-    print_result(report, console)
-    for file in file_names(report, formats):
-        print_line(console, f"wrote {out / file}")
+    print_saved(report, out, formats, console)

@@ -6,13 +6,14 @@ optimisers of torch have dozens per tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
-__all__ = ["Adam", "FlatAdam", "padding"]
+__all__ = ["Adam", "FlatAdam", "Packed", "padding"]
 
 _FIRST, _SECOND, _FLOOR = 0.9, 0.999, 1e-8
 _MULTIPLE = 64
@@ -46,6 +47,24 @@ class Adam:
     def keep(self, replicas: Tensor) -> None:
         """Go on with some of the replicas on the first axis."""
         self.values, self._mean, self._square = (t[replicas] for t in (self.values, self._mean, self._square))
+
+
+class Packed(Adam):
+    """Adam on tensors of R replicas: those of one replica, of these shapes, are a row of `values`."""
+
+    def __init__(self, replicas: int, shapes: Sequence[tuple[int, ...]], like: Tensor, rates: Sequence[float]) -> None:
+        """Zeros to begin with, in the type and on the device of `like`; each tensor has a learning rate of its own."""
+        self._shapes, self._sizes = shapes, [math.prod(shape) for shape in shapes]
+        end = padding(sum(self._sizes))
+        each = [like.new_full((size,), rate) for size, rate in zip(self._sizes, rates, strict=True)]
+        rate = torch.cat((*each, like.new_full((end,), rates[-1])))
+        super().__init__(like.new_zeros(replicas, len(rate)), rate)
+
+    def parts(self, rows: Tensor | None = None) -> list[Tensor]:
+        """(R, *shape) of each tensor, as views of the values or of other rows like them."""
+        values = self.values if rows is None else rows
+        pieces = values[:, : sum(self._sizes)].split(self._sizes, dim=1)
+        return [piece.unflatten(1, shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
 
 
 class FlatAdam:

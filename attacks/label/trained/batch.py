@@ -5,7 +5,6 @@ Zou et al., "Defending Batch-Level Label Inference and Replacement Attacks in Ve
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +14,7 @@ from torch.nn.functional import one_hot
 from vflpriv.attacks._base import TogetherInference
 from vflpriv.attacks._observations import first_columns, known_positions, records_of
 from vflpriv.attacks._samples import Sample
-from vflpriv.attacks.label.trained._adam import Adam, padding
+from vflpriv.attacks.label.trained._adam import Packed
 from vflpriv.attacks.label.trained._search import Search
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Guess
@@ -76,10 +75,9 @@ class _Matching(Search):
             self.known.append(positions)
             self.given.append(one_hot(auxiliary.labels[index], classes).to(self.gradients.dtype))
         replicas, width, count = self.gradients.shape
-        self.shapes = ((2, classes, count), (classes, width))
-        size = 2 * classes * count + classes * width
-        self.adam = Adam(self.gradients.new_zeros(replicas, size + padding(size)), _RATE)
-        self._parts(self.adam.values)[1].copy_(torch.stack([self._first_head(r) for r in range(replicas)]))
+        shapes = ((2, classes, count), (classes, width))
+        self.adam = Packed(replicas, shapes, self.gradients, (_RATE, _RATE))
+        self.adam.parts()[1].copy_(torch.stack([self._first_head(r) for r in range(replicas)]))
 
     def _first_head(self, r: int) -> Tensor:
         """Ridge regression: with equal logits for all classes a record's gradient is (1/C - onehot) W."""
@@ -87,12 +85,6 @@ class _Matching(Search):
         gram = design.T @ design + _RIDGE * torch.eye(design.shape[1], device=design.device)
         head: Tensor = torch.linalg.solve(gram, design.T @ self.gradients[r][:, self.known[r]].T)
         return head
-
-    def _parts(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (R, 2, C, n) and head (R, C, width), as views of rows of the optimiser."""
-        logits, head = self.shapes
-        middle, end = math.prod(logits), math.prod(logits) + math.prod(head)
-        return rows[:, :middle].unflatten(1, logits), rows[:, middle:end].unflatten(1, head)
 
     def labels(self) -> Tensor:
         """(R, n): for each record the class with the largest ŷ, where the search of its replica stopped."""
@@ -103,7 +95,7 @@ class _Matching(Search):
         return self._differences()[2].square().sum((1, 2))
 
     def _answer(self) -> Tensor:
-        return self._parts(self.adam.values)[0][:, 1].argmax(1)
+        return self.adam.parts()[0][:, 1].argmax(1)
 
     def _keep(self, kept: Tensor) -> None:
         self.adam.keep(kept)
@@ -112,7 +104,7 @@ class _Matching(Search):
 
     def _differences(self) -> tuple[Tensor, Tensor, Tensor]:
         """Softmax of both logits (R, 2, C, n), their difference (R, C, n), and how far off its gradients are."""
-        logits, head = self._parts(self.adam.values)
+        logits, head = self.adam.parts()
         shares = torch.softmax(logits, 2)
         for r, (positions, labels) in enumerate(zip(self.known, self.given, strict=True)):
             shares[r, 1, :, positions] = labels.T
@@ -125,9 +117,9 @@ class _Matching(Search):
         shares, difference, errors = self._differences()
         errors.mul_(2 / errors.shape[2])
         gradient = torch.zeros_like(self.adam.values)
-        by_logits, by_head = self._parts(gradient)
+        by_logits, by_head = self.adam.parts(gradient)
         torch.bmm(difference, errors.transpose(1, 2), out=by_head)
-        upstream = torch.bmm(self._parts(self.adam.values)[1], errors)
+        upstream = torch.bmm(self.adam.parts()[1], errors)
         # The derivative of softmax p: p ⊙ (u - ⟨p, u⟩).
         torch.mul(shares, upstream.unsqueeze(1), out=by_logits)
         by_logits.addcmul_(shares, by_logits.sum(2, keepdim=True), value=-1)

@@ -6,7 +6,6 @@ Gao and Zhang, "PCAT: Functionality and Data Stealing from Split Learning by Pse
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -16,7 +15,7 @@ from torch.nn.functional import one_hot
 from vflpriv.attacks._base import TogetherInference
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS, SENT_EMBEDDINGS, embeddings_by_device, without_embeddings
 from vflpriv.attacks._observations import known_positions, with_places
-from vflpriv.attacks.label.trained._adam import Adam, padding
+from vflpriv.attacks.label.trained._adam import Packed
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
@@ -107,28 +106,21 @@ class _PseudoTop:
         self._deviation = (embeddings - self._mean).square().mean(1, keepdim=True).sqrt().clamp(min=_FLOOR)
         self._labels = one_hot(given.clamp(min=0), classes).to(embeddings.dtype)
         self._told = (given >= 0).to(embeddings.dtype)
-        self._shape = (embeddings.shape[2] + 1, classes)
-        size = math.prod(self._shape)
-        self._adam = Adam(embeddings.new_zeros(len(embeddings), size + padding(size)), _RATE)
+        self._adam = Packed(len(embeddings), [(embeddings.shape[2] + 1, classes)], embeddings, [_RATE])
 
     def _inputs(self, rows: Tensor) -> Tensor:
         scaled = (rows - self._mean) / self._deviation
         return torch.cat((scaled, torch.ones_like(scaled[..., :1])), dim=2)
 
-    def _weights(self, values: Tensor) -> Tensor:
-        """(R, width + 1, C), as a view of rows of the optimiser."""
-        weights: Tensor = values[:, : math.prod(self._shape)].unflatten(1, self._shape)
-        return weights
-
     def logits(self, rows: Tensor) -> Tensor:
         """(R, n, C) of rows (R, n, width)."""
-        return self._inputs(rows) @ self._weights(self._adam.values)
+        return self._inputs(rows) @ self._adam.parts()[0]
 
     def step(self, rows: Tensor, seen: Tensor) -> None:
         """One step of Adam on the mean cross-entropy of the known records that have been seen."""
         inputs, counted = self._inputs(rows), self._told * seen
-        shares = torch.softmax(inputs @ self._weights(self._adam.values), dim=2)
+        shares = torch.softmax(inputs @ self._adam.parts()[0], dim=2)
         share = counted / counted.sum(1, keepdim=True).clamp(min=1)
         gradient = torch.zeros_like(self._adam.values)
-        self._weights(gradient).copy_(inputs.transpose(1, 2) @ ((shares - self._labels) * share.unsqueeze(2)))
+        self._adam.parts(gradient)[0].copy_(inputs.transpose(1, 2) @ ((shares - self._labels) * share.unsqueeze(2)))
         self._adam.step(gradient)
