@@ -56,8 +56,8 @@ class Packed(Adam):
         """Zeros to begin with, in the type and on the device of `like`; each tensor has a learning rate of its own."""
         self._shapes, self._sizes = shapes, [math.prod(shape) for shape in shapes]
         end = padding(sum(self._sizes))
-        each = [like.new_full((size,), rate) for size, rate in zip(self._sizes, rates, strict=True)]
-        rate = torch.cat((*each, like.new_full((end,), rates[-1])))
+        own = [like.new_full((size,), rate) for size, rate in zip(self._sizes, rates, strict=True)]
+        rate = torch.cat((*own, like.new_full((end,), rates[-1])))
         super().__init__(like.new_zeros(replicas, len(rate)), rate)
 
     def parts(self, rows: Tensor | None = None) -> list[Tensor]:
