@@ -138,3 +138,21 @@ def test_a_clip_that_proves_nothing_breaks_a_users_claim_too():
     own = own_claim(Unit.RECORD)
     findings = SensitivityAudit().run(make_system("dpzv-joint", clip_rule="paper"), AuditContext(claims=(own,)))
     assert any(f.verdict is Verdict.VIOLATED and f.bears_on(own) for f in findings)
+
+
+@pytest.mark.parametrize(("declared", "observed", "climbed"), [(0.05, 7.0, 0), (20.0, 7.0, 3), (0.05, 4.0, 3)])
+def test_a_search_ends_where_a_bound_is_broken_a_hundred_times(declared, observed, climbed, monkeypatch):
+    """At a bound of 0.05 a difference of 7 is beyond doubt, at one of 20 it is none."""
+    mechanism = ScalarMean(noise_std=1.0, clip=1.0, batch_size=8)
+    monkeypatch.setattr(type(mechanism), "declared", property(lambda self: {Unit.LABEL: declared}))
+    search, climbs = SensitivityAudit(climbs=3), []
+    uphill = SensitivityAudit._uphill
+
+    def counted(self, *arguments):
+        climbs.append(1)
+        return uphill(self, *arguments)
+
+    monkeypatch.setattr(SensitivityAudit, "_uphill", counted)
+    monkeypatch.setattr(SensitivityAudit, "_best", lambda self, mechanism, unit, pairs: (pairs[:, 0], observed))
+    search.search("scalar", mechanism, Unit.LABEL, batch_size=8, seed=0)
+    assert len(climbs) == climbed
