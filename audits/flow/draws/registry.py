@@ -161,7 +161,7 @@ class Draws:
         return values
 
     def _blocks(self, columns: Tensor) -> Tensor:
-        return torch.searchsorted(torch.tensor(self._starts), columns, right=True) - 1
+        return torch.searchsorted(torch.tensor(self._starts), columns.contiguous(), right=True) - 1
 
     def __len__(self) -> int:
         return self._count

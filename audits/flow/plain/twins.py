@@ -37,8 +37,16 @@ def seeded(seed: int, *, host: int | None = None) -> Iterator[None]:
     random.seed(outer)
     np.random.seed(outer % 2**32)  # noqa: NPY002
     torch.manual_seed(root_seed(seed))
+
+    class Repeatable(torch.Generator):
+        """A generator whose seed, where it is to be taken from the operating system, is the same in all runs."""
+
+        def seed(self) -> int:
+            return self.manual_seed(entropy.getrandbits(63) | _SECRET).initial_seed()
+
     try:
         with (
+            patch("torch.Generator", Repeatable),
             patch("os.urandom", entropy.randbytes),
             patch("random._urandom", entropy.randbytes),
             patch("torch.seed", lambda: torch.manual_seed(entropy.getrandbits(63) | _SECRET).initial_seed()),
@@ -75,6 +83,11 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.draws: list[bytes] = []
         self.names = hashlib.blake2b(digest_size=12)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Wrapping every operation for the compiler costs as much as following it.
+        return False
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = op(*args, **(kwargs or {}))

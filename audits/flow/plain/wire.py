@@ -97,11 +97,14 @@ def identical(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors agree in shape, dtype and every bit: -0.0 is not 0.0, and payloads of NaN count."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
+    if first.dtype in (torch.int64, torch.bool):
+        return torch.equal(first, second)
     return torch.equal(_bits(first), _bits(second))
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    plain = tensor.detach().contiguous().reshape(-1)
+    return (plain.resolve_conj().resolve_neg() if plain.is_conj() or plain.is_neg() else plain).view(torch.uint8)
 
 
 class PlainWire(FlowWire):

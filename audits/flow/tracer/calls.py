@@ -75,6 +75,8 @@ class Call:
     def results(self, out: Any, tensors: list[Tensor] | None = None) -> list[Tensor]:
         """What it made and what it wrote to, in an order that is the same for all runs of it."""
         tensors = self.tensors if tensors is None else tensors
+        if isinstance(out, Tensor) and not self.written:
+            return [out]
         known = {key(tensor) for tensor in tensors}
         returned = out if isinstance(out, list | tuple) else (out,)
         made = [value for value in returned if isinstance(value, Tensor) and key(value) not in known]

@@ -46,6 +46,11 @@ class Trace(Following, TorchDispatchMode):
         TorchDispatchMode.__init__(self)
         Following.__init__(self, others, early=early)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Wrapping every operation for the compiler costs as much as following it.
+        return False
+
     # Operations
 
     def __torch_dispatch__(self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

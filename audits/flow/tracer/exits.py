@@ -6,6 +6,7 @@ arrays that are known as draws.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -48,6 +49,9 @@ _LOGS = {
     "__reduce_ex__": "a file",
     "share_memory_": "another process",
 }
+_WATCHED = frozenset({"item", "numpy", "__array__", *_READS, *_LOGS})
+_LISTED = 1024
+"""Lists of more numbers are not followed one by one."""
 _MADE = frozenset({"tensor", "as_tensor", "asarray", "scalar_tensor"})
 
 
@@ -57,6 +61,8 @@ class Exits(TorchFunctionMode):
     def __init__(self, trace: Trace) -> None:
         super().__init__()
         self.trace = trace
+        self.marks = False
+        """Whether there is any marked number or array."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Operations of the tracer itself."""
@@ -67,12 +73,13 @@ class Exits(TorchFunctionMode):
         if self.trace.pausing:
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        first = args[0] if args else None
-        if isinstance(first, Tensor):
+        if name in _WATCHED and args and isinstance(first := args[0], Tensor):
             if name == "item":
                 with self.paused():
                     value = func(*args, **kwargs)
                 return self._number(first, value)
+            if name == "tolist" and first.dtype != torch.bool and 0 < first.numel() <= _LISTED:
+                return self._list(first, func(*args, **kwargs))
             if name in ("numpy", "__array__"):
                 return self._array(first, func, args, kwargs)
             if name in _READS:
@@ -83,7 +90,7 @@ class Exits(TorchFunctionMode):
                 self.read(_LOGS[name], first, log=True)
                 with self.paused():
                     return func(*args, **kwargs)
-        if _any_marked(args) or (kwargs and _any_marked(tuple(kwargs.values()))):
+        if self.marks and (_any_marked(args) or (kwargs and _any_marked(tuple(kwargs.values())))):
             return self._with_numbers(name, func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -101,8 +108,24 @@ class Exits(TorchFunctionMode):
         if isinstance(value, bool):
             self.read("a branch", tensor)
             return value
+        self.marks = True
         wide = torch.float64 if isinstance(value, float) else torch.int64
         return marked(value, tensor.detach().reshape(()).to(wide, copy=True), self)
+
+    def _list(self, tensor: Tensor, values: Any) -> Any:
+        """`tolist()`: numbers that are followed, each for itself."""
+        state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
+        if state is None or not (state.taint or state.random):
+            return values
+        self.marks = True
+        wide = tensor.detach().to(torch.float64 if tensor.is_floating_point() else torch.int64, copy=True)
+
+        def nested(entries: Any, part: Tensor) -> Any:
+            if not isinstance(entries, list):
+                return marked(entries, part, self)
+            return [nested(entry, part[place]) for place, entry in enumerate(entries)]
+
+        return nested(values, wide)
 
     def _array(self, tensor: Tensor, func: Any, args: Any, kwargs: Any) -> Any:
         state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
@@ -111,6 +134,7 @@ class Exits(TorchFunctionMode):
         if tensor.requires_grad or kwargs or len(args) > 1:
             self.read("an array", tensor)
             return func(*args, **kwargs)
+        self.marks = True
         # Indices into other arrays are not seen.
         self.read("an array", tensor)
         return MarkedArray.of(tensor, self)
@@ -161,8 +185,9 @@ class Exits(TorchFunctionMode):
             stack.enter_context(patch.object(torch, "from_numpy", self._from_numpy(torch.from_numpy)))
             stack.enter_context(patch.object(threading.Thread, "start", self._thread(threading.Thread.start)))
             stack.enter_context(patch.object(np.random, "default_rng", self._generator(np.random.default_rng)))
-            for name, law in _LEGACY.items():
-                stack.enter_context(patch.object(np.random, name, self._legacy(name, law)))
+            for module, laws in ((np.random, _LEGACY), (random, _PYTHON)):
+                for name, law in laws.items():
+                    stack.enter_context(patch.object(module, name, self._drawing(module, name, law)))
             with self:
                 yield
 
@@ -187,16 +212,17 @@ class Exits(TorchFunctionMode):
             return values
         if any(isinstance(value, MarkedArray) or tensor_of(value) is not None for value in (shift, scale)):
             return values
+        self.marks = True
         with self.paused():
             tensor = torch.from_numpy(np.array(values))
-            law = tuple(torch.as_tensor(np.asarray(value, dtype=np.float64)) for value in (shift, scale))
+            law = [torch.as_tensor(np.asarray(value, dtype=np.float64)) for value in (shift, scale)]
             enter_draw(self.trace, tensor, f"numpy {name}", (family, law[0], law[1]), None)
         if tensor.dim() == 0:
             return marked(float(values), tensor, self)
         return MarkedArray.of(tensor, self)
 
-    def _legacy(self, name: str, law: Any) -> Any:
-        original = getattr(np.random, name)
+    def _drawing(self, module: Any, name: str, law: Any) -> Any:
+        original = getattr(module, name)
 
         def draw(*args: Any, **kwargs: Any) -> Any:
             return self.drawn(original(*args, **kwargs), name, *law(*args, **kwargs))
@@ -258,6 +284,9 @@ _METHODS = {
     "standard_exponential": _standard(EXPONENTIAL),
 }
 _LEGACY = _METHODS | {"randn": _standard(NORMAL), "rand": _standard(UNIFORM), "random_sample": _standard(UNIFORM)}
+
+
+_PYTHON = {"gauss": _METHODS["normal"], "normalvariate": _METHODS["normal"], "random": _METHODS["random"]}
 
 
 def _any_marked(values: tuple[Any, ...]) -> bool:

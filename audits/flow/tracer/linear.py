@@ -38,11 +38,12 @@ def noise_of_results(
         generator = torch.Generator().manual_seed(len(base[0].shape) + 1)
         steps = {number: _step(call.tensors[number], generator) for number in noisy}
         slopes = {number: _slope(call, number, base) for number in noisy}
-        if not _affine(call, slopes, steps, moving, generator):
+        answers = {number: slopes[number](step) for number, step in steps.items()}
+        if not _affine(call, slopes, steps, answers, moving, generator):
             return None
         parts: list[list[Rows]] = [[] for _ in base]
         for number, rows in noisy.items():
-            mapped = _mapped(slopes[number], steps[number], rows, base, most_terms)
+            mapped = _mapped(slopes[number], steps[number], answers[number], rows, most_terms)
             if mapped is None:
                 return None
             for place, share in enumerate(mapped):
@@ -71,11 +72,11 @@ def _affine(
     call: Call,
     slopes: Mapping[int, Linear],
     steps: Mapping[int, Tensor],
+    single: Mapping[int, list[Tensor]],
     moving: Sequence[int],
     generator: torch.Generator,
 ) -> bool:
     """Whether all arguments with noise enter linearly, together, wherever the others move."""
-    single = {number: slopes[number](step) for number, step in steps.items()}
     for number, step in steps.items():
         twice = slopes[number](_STEP * step)
         if not all(_near(second, _STEP * first) for first, second in zip(single[number], twice, strict=True)):
@@ -110,13 +111,12 @@ def _near(value: Tensor, twin: Tensor, around: Tensor | None = None) -> bool:
     return bool(((value - twin).abs() <= size).all())
 
 
-def _mapped(slope: Linear, step: Tensor, rows: Rows, base: list[Tensor], most_terms: int) -> list[Rows] | None:
+def _mapped(slope: Linear, step: Tensor, answers: list[Tensor], rows: Rows, most_terms: int) -> list[Rows] | None:
     """The rows of all results from those of one argument."""
-    answers = slope(step)
     chosen = _selection(slope, step, answers, None)
     if chosen is not None:
         return [rows.at(places).times(factors) for places, factors in chosen]
-    outputs, width = sum(result.numel() for result in base), rows.columns.shape[1]
+    outputs, width = sum(answer.numel() for answer in answers), rows.columns.shape[1]
     if outputs == 1 and step.numel() * width <= most_terms:
         factor = slope(torch.ones_like(step))[0].reshape(()) / step.numel()
         if _near(answers[0].reshape(()), factor * step.sum()):
@@ -126,10 +126,10 @@ def _mapped(slope: Linear, step: Tensor, rows: Rows, base: list[Tensor], most_te
         if 1 < size <= _MOST_TRIALS and outputs * size * width <= most_terms:
             pieces = _by_slices(slope, step, dim)
             if pieces is not None:
-                return _stacked(pieces, rows, len(base))
+                return _stacked(pieces, rows, len(answers))
     if 1 < step.numel() <= _MOST_TRIALS and outputs * step.numel() * width <= most_terms:
         pieces = _by_slices(slope, step.reshape(-1), 0, step.shape)
-        return None if pieces is None else _stacked(pieces, rows, len(base))
+        return None if pieces is None else _stacked(pieces, rows, len(answers))
     return None
 
 

@@ -1,0 +1,112 @@
+"""Ordinary scripts: logs, branches, NumPy, choices by draws; and the programs that the tracer is judged by."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+
+import pytest
+import torch
+
+from tests.mutations.flow.suite import PROGRAMS
+from vflpriv.audits.flow.program import FlowClaim, FlowWire, examine
+from vflpriv.core.claims import Verdict
+
+HERE = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0])
+THERE = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0])
+EPSILON = 1.0
+FLIP = 1 / (1 + math.e)
+
+
+def _noised(wire: FlowWire, y: torch.Tensor) -> None:
+    wire.send("sum", (y.sum() + 2 * torch.randn(())).reshape(1))
+
+
+def test_a_log_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    def program(wire: FlowWire) -> None:
+        y = wire.private(HERE, THERE)
+        total = 0.0
+        for _ in range(2):
+            total += y.sum().item()
+            _noised(wire, y)
+        print(f"{total / 2:.3f}")
+
+    result = examine(program, FlowClaim(mu=0.71))
+    assert result.verdict is Verdict.CONSISTENT, result.reasons
+    assert any("a log" in note and "test_scripts.py:" in note for note in result.notes)
+    assert "4.000" in capsys.readouterr().out
+
+
+def test_a_number_that_comes_back_is_private() -> None:
+    def program(wire: FlowWire) -> None:
+        mean = wire.private(HERE, THERE).mean().item()
+        wire.send("mean", torch.tensor([mean * 2]))
+
+    result = examine(program, FlowClaim(mu=9.0))
+    assert (result.verdict, result.messages[0].state) == (Verdict.VIOLATED, "bare")
+
+
+def test_a_branch_that_shows_is_a_leak_and_one_that_does_not_is_a_note() -> None:
+    def program(wire: FlowWire, limit: float) -> None:
+        y = wire.private(HERE, THERE)
+        _noised(wire, y)
+        wire.send("progress", torch.ones(1) if y.sum() > limit else torch.zeros(1))
+
+    assert examine(lambda wire: program(wire, 4.5), FlowClaim(mu=1.0)).verdict is Verdict.VIOLATED
+    result = examine(lambda wire: program(wire, 99.0), FlowClaim(mu=1.0))
+    assert result.verdict is Verdict.CONSISTENT
+    assert "a branch" in result.notes[0]
+
+
+CHOICES = {
+    "where": lambda y: torch.where(torch.rand(8) < FLIP, 1 - y, y),
+    "arithmetic": lambda y: (y + (torch.rand(8) < FLIP).long()) % 2,
+    "bernoulli": lambda y: torch.bernoulli(torch.where(y > 0, 1 - FLIP, FLIP)),
+    "a private threshold": lambda y: (torch.rand(8) < torch.where(y > 0, 1 - FLIP, FLIP)).long(),
+    "multinomial": lambda y: torch.multinomial(torch.where(torch.stack([y < 1, y > 0], 1), 1 - FLIP, FLIP), 1),
+    "Gumbel": lambda y: (torch.stack([1 - y, y], 1) - (-torch.rand(8, 2).log()).log()).argmax(1),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_randomised_response_is_enumerated(name: str) -> None:
+    def program(wire: FlowWire) -> None:
+        wire.send("labels", CHOICES[name](wire.private(HERE.long(), THERE.long())))
+
+    result = examine(program, FlowClaim(epsilon=EPSILON))
+    assert result.verdict is Verdict.CONSISTENT, result.reasons
+    assert result.epsilon == pytest.approx(EPSILON, rel=1e-5)
+    assert examine(program, FlowClaim(epsilon=0.9)).verdict is Verdict.VIOLATED
+
+
+def test_one_coin_for_all_labels_is_no_response() -> None:
+    def program(wire: FlowWire) -> None:
+        y = wire.private(HERE.long(), THERE.long())
+        wire.send("labels", torch.where(torch.rand(1) < FLIP, 1 - y, y))
+
+    assert examine(program, FlowClaim(epsilon=EPSILON)).verdict is Verdict.UNMEASURED
+
+
+def _judged(programs) -> dict[str, list[str]]:
+    torch.set_num_threads(1)
+    wrong: dict[str, list[str]] = {"broken consistent": [], "sound violated": [], "sound unmeasured": []}
+    for program in programs:
+        with contextlib.redirect_stdout(io.StringIO()):
+            verdict = examine(program.train, program.claim).verdict
+        wrong.setdefault(f"{program.truth} {verdict}", []).append(program.name)
+    return wrong
+
+
+@pytest.mark.slow("all 300 programs, 30 CPU seconds")
+def test_no_broken_program_passes_and_no_sound_one_is_accused() -> None:
+    judged = _judged(PROGRAMS)
+    assert judged["broken consistent"] == []
+    assert judged["sound violated"] == []
+    assert len(judged["sound unmeasured"]) <= sum(not p.broken for p in PROGRAMS) / 10
+    assert len(judged["broken violated"]) >= sum(p.broken for p in PROGRAMS) / 2
+
+
+def test_every_ninth_program() -> None:
+    judged = _judged(PROGRAMS[::9])
+    assert judged["broken consistent"] == judged["sound violated"] == []
