@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from vflpriv.common.files import atomically, write_atomically
+from vflpriv.common.files import atomically, regular, write_atomically
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
 from vflpriv.core.audit import Audit, AuditContext, Finding
@@ -322,8 +322,8 @@ def save_witnesses(
 def replay_witness(path: Path) -> Replayed:
     """Build the mechanism again, and take the difference of its two saved inputs."""
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-        inputs = load_file(path.with_suffix(".safetensors"))
+        description = json.loads(regular(path).read_text(encoding="utf-8"))
+        inputs = load_file(regular(path.with_suffix(".safetensors")))
         mechanism: Mechanism = _KINDS[description["mechanism"]](**description["settings"])
         unit = Unit(description["unit"])
         values, neighbour = inputs["values"], inputs["neighbour"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,10 @@ from vflpriv.common.devices import check_device, pick_device
 from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
+from vflpriv.errors import VflprivError
 from vflpriv.run.systems import build_system
 
-__all__ = ["BATCH", "arguments", "build", "leakage_line", "seconds", "synchronise", "torch_device"]
+__all__ = ["BATCH", "arguments", "build", "leakage_line", "one_line", "seconds", "synchronise", "torch_device"]
 
 BATCH = 64
 _chosen = ["cpu"]
@@ -29,6 +31,15 @@ def arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
     check_device(parsed.device)
     _chosen[0] = parsed.device
     return parsed
+
+
+def one_line(main: Callable[[], object]) -> None:
+    """Run a benchmark; what it lacks, such as a data set, is one line and exit code 2, as for the program."""
+    try:
+        main()
+    except VflprivError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
 
 
 def torch_device() -> torch.device:

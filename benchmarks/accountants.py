@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from _support import one_line
 
 from vflpriv.accountants import prv
 from vflpriv.accountants.auto import AutoAccountant
@@ -220,4 +221,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

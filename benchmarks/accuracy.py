@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from _support import arguments, build
+from _support import arguments, build, one_line
 
 from vflpriv.core.data import VerticalData
 from vflpriv.core.wire import Wire
@@ -112,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

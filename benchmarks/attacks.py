@@ -24,7 +24,7 @@ from _attack_seconds import attack_seconds
 from _completion_attack import completed, settings
 from _matrix import matrix
 from _scalar_attack import batches, dpzv
-from _support import BATCH, arguments, build
+from _support import BATCH, arguments, build, one_line
 
 from vflpriv.attacks.label.direct import LabelDirect, LabelDual
 from vflpriv.attacks.label.residual import LabelResidual
@@ -233,4 +233,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

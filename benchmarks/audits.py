@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from _support import BATCH, arguments, build, seconds
+from _support import BATCH, arguments, build, one_line, seconds
 
 from vflpriv.audits.one_run import guess
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, mu_known_sigma
@@ -182,4 +182,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

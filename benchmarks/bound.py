@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _support import BATCH, arguments, build, seconds, torch_device
+from _support import BATCH, arguments, build, one_line, seconds, torch_device
 
 from vflpriv.common.random import Stream
 from vflpriv.core.data import VerticalData
@@ -211,4 +211,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _support import BATCH
+from _support import BATCH, one_line
 from _support import arguments as chosen
 from _support import build as build_any
 
@@ -228,4 +228,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Callable, Mapping
 
 import torch
-from _support import arguments, torch_device
+from _support import arguments, one_line, torch_device
 from torch import Tensor
 
 from vflpriv.common.random import Stream
@@ -122,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

@@ -18,7 +18,7 @@ import torch
 from _published_page import rendered
 from _published_rows import CANDIDATES, ROWS
 from _published_runs import Results, Row, part, run, validated
-from _support import arguments
+from _support import arguments, one_line
 
 __all__ = ["PAGE", "RESULTS", "main"]
 
@@ -72,4 +72,4 @@ def _choose(row: Row) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import torch
-from _support import arguments, synchronise, torch_device
+from _support import arguments, one_line, synchronise, torch_device
 
 from vflpriv.common import philox
 from vflpriv.common.random import Stream
@@ -123,4 +123,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from _reference_training import COMBINATION, REFERENCES, Reference
-from _support import arguments, build, seconds, torch_device
+from _support import arguments, build, one_line, seconds, torch_device
 
 from vflpriv.core.data import VerticalData
 from vflpriv.core.wire import Wire
@@ -110,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 
 import torch
+from _support import one_line
 from torch import Tensor
 
 from vflpriv.accountants.auto import AutoAccountant
@@ -96,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _support import arguments, build
+from _support import arguments, build, one_line
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -353,4 +353,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

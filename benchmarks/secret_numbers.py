@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
+from _support import one_line
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from vflpriv.common.random import Randomness
@@ -88,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 import torch
-from _support import arguments, seconds, torch_device
+from _support import arguments, one_line, seconds, torch_device
 
 from vflpriv.training.models import modules
 from vflpriv.training.models.architectures import ConvNet
@@ -61,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    one_line(main)

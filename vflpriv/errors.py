@@ -27,8 +27,11 @@ __all__ = [
 
 PATTERNS = {
     r"^[\w.-]+$": "a name of letters, digits, '.', '_' and '-'",
-    r"^[A-Za-z][\w-]{0,63}$": "a name of at most 64 letters, digits, '_' and '-' that begins with a letter",
+    r"^[A-Za-z][A-Za-z0-9_-]{0,63}$": "a name of at most 64 letters, digits, '_' and '-' that begins with a letter",
     r"^[A-Za-z][\w.-]{0,63}$": "a name of at most 64 letters, digits, '.', '_' and '-' that begins with a letter",
+    r"^[0-9a-f]{32}$": "32 hexadecimal digits",
+    r"^[0-9a-f]{64}$": "64 hexadecimal digits",
+    r"^[0-9a-f]{128}$": "128 hexadecimal digits",
     r"^data:image/png;base64,[A-Za-z0-9+/=]*$": "a PNG picture as a data: address",
 }
 """The patterns of fields, and what they ask for."""

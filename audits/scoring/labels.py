@@ -94,7 +94,8 @@ def draw_auxiliary(truth: Tensor, classes: int, *, per_class: int, seed: int, re
     """The labels of `per_class` records of each class drawn at random, of all if there are fewer."""
     generator = host_generator(seed, "auxiliary", replica)
     chosen: list[int] = []
-    for label in range(classes):
+    # Of many classes few may have a record: a pass over the labels for each of the others would take minutes.
+    for label in (label for label in truth.unique().tolist() if 0 <= label < classes):
         candidates = (truth == label).nonzero().flatten().cpu().numpy()
         chosen += generator.permutation(candidates)[:per_class].tolist()
     records = torch.tensor(sorted(chosen), dtype=torch.int64, device=truth.device)

@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from vflpriv.common.files import regular
 from vflpriv.errors import InputError
 from vflpriv.training.models.architectures import head
 
@@ -177,7 +178,7 @@ def read_shape(folder: Path) -> EncoderShape:
     """The sizes of the encoder in this folder, from its config.json."""
     path = folder / "config.json"
     try:
-        config: Any = json.loads(path.read_bytes())
+        config: Any = json.loads(regular(path).read_bytes())
     except (OSError, ValueError) as error:
         raise InputError("encoder", str(path), f"a JSON file that can be read ({error})") from error
     distil = isinstance(config, dict) and config.get("model_type") == "distilbert"
@@ -204,7 +205,7 @@ def pretrained(folder: Path, module: nn.Module) -> dict[str, Tensor]:
     wanted = {name: tuple(value.shape) for name, value in parameters if not name.startswith("head.")}
     path = folder / "model.safetensors"
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(regular(path), framework="pt") as file:
             stored = {_our_name(name): name for name in file.keys()}  # noqa: SIM118 - not a mapping
             if missing := [name for name in wanted if name not in stored]:
                 raise InputError("encoder", str(path), f"a parameter {missing[0]}, which is not in it")

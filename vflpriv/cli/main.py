@@ -46,6 +46,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 """Signals that stop the program in an orderly way: the exit code is 128 and their number."""
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """Errors of a standard output that takes no more."""
+_LEAST_WIDTH = 20
 _STOPPED = "stopped; finished trials are kept, run the same command to continue"
 
 
@@ -128,8 +129,16 @@ def _short_warnings() -> Iterator[None]:
         yield
 
 
+def _usable_width() -> None:
+    """Forget a width of the terminal in which nothing can be printed: every line would be lost."""
+    width = os.environ.get("COLUMNS", "").strip()
+    if width.lstrip("+-").isdigit() and int(width) < _LEAST_WIDTH:
+        del os.environ["COLUMNS"]
+
+
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
+    _usable_width()
     with _signals_raised(), _short_warnings():
         try:
             code = run(sys.argv[1:])

@@ -98,7 +98,9 @@ def _name(path: Path) -> str:
 
 
 def _digest(path: Path) -> str:
+    from vflpriv.common.files import regular
+
     try:
-        return sha256(path.read_bytes()).hexdigest()
+        return sha256(regular(path).read_bytes()).hexdigest()
     except OSError as error:
         raise InputError("--model", str(path), f"a file that can be read ({error.strerror})") from error

@@ -10,10 +10,13 @@ know; they are zeros where there was no key.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
+import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from mmap import mmap
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from safetensors import SafetensorError
 
@@ -37,6 +40,8 @@ __all__ = [
     "claimed_seal",
     "opened",
     "own_key",
+    "parsed_json",
+    "regular",
     "sealed",
     "signing_key",
     "writable",
@@ -82,6 +87,32 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
     """Write a file so that a reader sees the old content or the new one, never a part of it."""
     with atomically(path, durable=durable) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def regular(path: Path) -> Path:
+    """The path of a file that can be read to its end; an OSError for what is none, above all a pipe, which never ends.
+
+    A link to nothing is a file that is not found.
+    """
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, no file", str(path))
+    return path
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """The value of JSON text; a ValueError if an object has a key twice, of which readers keep one or the other."""
+    return json.loads(text, object_pairs_hook=_without_twins)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return values
 
 
 def writable(folder: Path, field: str = "--out") -> None:
@@ -183,7 +214,7 @@ def signing_key(environment: Mapping[str, str] = os.environ) -> bytes | None:
     if text is None and place is None:
         return None
     try:
-        key = Path(place).read_bytes() if place is not None else str(text).encode("utf-8", "surrogateescape")
+        key = regular(Path(place)).read_bytes() if place is not None else str(text).encode("utf-8", "surrogateescape")
     except OSError as error:
         raise InputError(f"{SIGNING_KEY}_FILE", place, f"a file that can be read ({error.strerror})") from error
     if len(key := key.strip()) < _LEAST_BYTES:

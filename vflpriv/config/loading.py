@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from vflpriv.common.files import regular
 from vflpriv.common.registry import available
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.models import AuditConfig, Config
@@ -96,7 +97,7 @@ def read_tree(path: Path, field: str) -> dict[str, Any]:
     """The content of a `.yaml` or `.yml` file as YAML, of any other as TOML; `field` is what errors call it."""
     kind = "YAML" if path.suffix.lower() in (".yaml", ".yml") else "TOML"
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         text = content.decode("utf-8-sig")
     except OSError as error:

@@ -98,7 +98,7 @@ class Ledger:
 
     def exposure(self, adversary: Adversary, unit: Unit, *, reading: Reading = Reading.RIGOROUS) -> Exposure:
         """The exposure of this unit to this adversary; for `device`, of the worst one, or a bound on all devices."""
-        exposures = [self._exposure(a, unit, reading) for a in adversary.each(self.schedule.devices)]
+        exposures = [self._exposure(a, unit, reading) for a in self._unlike(adversary)]
         assumed = tuple(dict.fromkeys(line for e in exposures for line in e.assumed))
         exposures = [replace(e, assumed=assumed) for e in exposures]
         most = max(len(e.unprotected) for e in exposures)
@@ -113,6 +113,16 @@ class Ledger:
         kept = [event for (device, event), chosen in zip(events, choice.of_terms, strict=True) if device == chosen]
         notes = (*leading.assumptions, f"no device is the worst case for every noise: {_BOUND.format('device')}")
         return replace(leading, adversary=adversary, events=tuple(kept), assumptions=notes)
+
+    def _unlike(self, adversary: Adversary) -> list[Adversary]:
+        """The adversaries that are meant; of devices that see the same rounds, the first: they have the same exposure.
+
+        A system may have thousands of devices that take part in nothing, or always together.
+        """
+        devices = self.schedule.devices
+        seen = {a: self.schedule.visible(a.members(devices)).tobytes() for a in adversary.each(devices) if a.is_device}
+        unlike = {rounds: a for a, rounds in reversed(seen.items())}
+        return sorted(unlike.values(), key=lambda a: a.devices) or [adversary]
 
     def _exposure(self, adversary: Adversary, unit: Unit, reading: Reading) -> Exposure:
         reason = self._owns(adversary, unit)

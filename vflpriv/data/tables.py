@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.common.files import regular
 from vflpriv.data.parsers import text_of
 from vflpriv.errors import InputError
 
@@ -93,7 +94,9 @@ def read_table(path: Path) -> Table:
 def _fields(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     """The names of the columns, the fields of each row without surrounding blanks, and the line that each ends at."""
     try:
-        text = text_of(path.read_bytes(), str(path)).removeprefix("\ufeff")  # spreadsheets put a mark before UTF-8
+        text = text_of(regular(path).read_bytes(), str(path)).removeprefix(
+            "\ufeff"
+        )  # spreadsheets put a mark before UTF-8
     except OSError as error:
         raise InputError("data.file", str(path), f"a file that can be read ({error.strerror})") from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)

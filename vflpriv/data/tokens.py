@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.common.files import regular
 from vflpriv.data.parsers import text_of
 from vflpriv.errors import InputError
 
@@ -80,7 +81,7 @@ class WordPiece:
         """The vocabulary `vocab.txt` of an encoder's folder."""
         path = folder / "vocab.txt"
         try:
-            content = path.read_bytes()
+            content = regular(path).read_bytes()
         except OSError as error:
             raise InputError("data.vocabulary", str(path), f"a file that can be read ({error.strerror})") from error
         return cls(text_of(content, str(path)).replace("\r\n", "\n").rstrip("\n").split("\n"))

@@ -23,6 +23,7 @@ from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Batching
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
+from vflpriv.recording.files.format import Kind
 from vflpriv.recording.schedule import BatchSampling, RecordedSchedule
 from vflpriv.recording.worlds_file import TrialsConfig
 
@@ -30,7 +31,6 @@ __all__ = ["DECIDE", "LedgerConfig", "ReleaseConfig", "is_ledger", "load_ledger"
 
 DECIDE = "DECIDE"
 """The value that a drafted ledger has where a person must decide; such a ledger is not used."""
-Kind = Annotated[str, Field(pattern=r"^[A-Za-z][\w-]{0,63}$")]
 AdversaryKind = Literal["device", "devices", "eavesdropper", "outsider", "server", "model"]
 Positive = Annotated[float, Field(ge=1e-30, le=1e30)]
 """Beyond these limits the square of a ratio of two is not a float."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from vflpriv.common.files import SIGNING_KEY, Content, opened, signing_key
+from vflpriv.common.files import SEAL, SIGNING_KEY, Content, opened, parsed_json, regular, signing_key
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.wire import Message, Transcript
 from vflpriv.errors import InputError, first_problem
@@ -176,7 +176,7 @@ def read_names(folder: Path, head: Head) -> tuple[str | int, ...] | None:
     if path is None:
         return None
     try:
-        names = json.loads(path.read_text("utf-8"))
+        names = json.loads(regular(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(IDS, str(path), f"a JSON list of ids ({error})") from error
     fits = isinstance(names, list) and len(names) == head.records == len(set(map(repr, names)))
@@ -237,11 +237,11 @@ def _read_head(folder: Path) -> tuple[Head, bytes | None]:
     """The head, and the key that signed it, if there is one in the environment."""
     path, key = folder / HEAD, signing_key()
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             content = file.read(_MOST_BYTES + 1).removeprefix(BOM_UTF8)
         if len(content) > _MOST_BYTES:
             raise InputError(HEAD, str(path), f"at most {_MOST_BYTES // 10**6} MB")
-        raw = json.loads(content.decode("utf-8"))
+        raw = parsed_json(content.decode("utf-8"))
     except OSError as error:
         raise InputError("--transcript", str(folder), f"a folder with {HEAD} ({error.strerror})") from error
     except InputError:
@@ -322,6 +322,11 @@ def _entries(file: StoredFile) -> tuple[Entry, ...]:
     metadata = file.metadata
     if "messages" not in metadata:
         raise InputError(file.path.name, "metadata", "the list of its messages")
+    if SEAL not in metadata:  # whoever sealed it wrote each key once
+        try:
+            parsed_json(metadata["messages"])
+        except (ValueError, RecursionError) as error:
+            raise InputError(file.path.name, "messages", f"valid JSON ({error})") from error
     return _validated(Entries, metadata["messages"], file.path.name).messages
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from vflpriv.common.files import parsed_json, regular
 from vflpriv.common.registry import find
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError, first_problem
@@ -178,9 +179,15 @@ class MeasurementRow(Row):
 def read_row(kind: type[R], path: Path, name: str) -> R:
     """Read a report of some kind, whose file is usually called `name`, or raise an error of one line."""
     try:
-        text = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        text = regular(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise InputError("report", str(path), f"a readable {name} ({error.strerror})") from error
+    try:
+        parsed_json(text)
+    except RecursionError as error:
+        raise InputError(f"report {path.name}", str(path), "JSON that is nested less deeply") from error
+    except ValueError as error:
+        raise InputError(f"report {path.name}", str(path), f"valid JSON ({error})") from error
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:

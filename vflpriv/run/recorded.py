@@ -34,6 +34,8 @@ from vflpriv.run.registered import audit_work, check_tables, run_audits
 
 __all__ = ["audit_recorded", "audit_recording", "chosen_attacks"]
 
+_FEW_CLASSES, _SAMPLE, _MOST_CELLS = 100, 4000, 40_000_000
+"""Classes that are never too many, records of a sample that attacks are made on, pairs of both that they may weigh."""
 _CUT_OFF = "the recording was cut off, and they are in no budget"
 
 
@@ -172,6 +174,9 @@ def _attempt(
         regression = "needs labels that are classes; the recorded ones are the targets of a regression"
         refusal = (attack.refusal(view) or unscored) if answers is None else regression
         return Attempt.of(attack, view.adversary, refusal=refusal)
+    too_many = _too_many_classes(view.classes, len(answers.labels))
+    if too_many is not None:
+        return Attempt.of(attack, view.adversary, refusal=attack.refusal(view) or too_many)
     labels = Labels(
         keep=kept_by(steps),
         truth=answers.labels,
@@ -186,6 +191,19 @@ def _attempt(
     if attempt.refusal is None or view.own or not view.adversary.is_device or "own-model" not in attack.needs:
         return attempt
     return replace(attempt, refusal=f"{attempt.refusal} (features of {view.adversary} itself were not recorded)")
+
+
+def _too_many_classes(classes: int, records: int) -> str | None:
+    """Why attacks that weigh each class for each record would not end, or None.
+
+    The number of classes is what the head of a transcript says, whatever was recorded.
+    """
+    if classes > max(records, _FEW_CLASSES):
+        return f"{classes} classes are more than the {records} records: no attack has a record of each"
+    rows = min(records, _SAMPLE)
+    if classes * rows > _MOST_CELLS:
+        return f"{classes} classes for each of {rows} records are more than the {_MOST_CELLS} that attacks may weigh"
+    return None
 
 
 def _withheld(canaries: Canaries | None, split: Split | None) -> Sequence[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from sys import intern
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from vflpriv.core.kinds import FURTHER, Content, Kind, Tensors, kind_named
 from vflpriv.core.wire import CIPHERTEXT, CIPHERTEXT_BYTES, SERVER, LazyTensors, Message, device
 from vflpriv.errors import InputError
-from vflpriv.recording.files.format import Entry
+from vflpriv.recording.files.format import KIND, Entry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,10 +36,8 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32"
 
 def check_kind_name(kind: object) -> str:
     """The name of a message kind, if files can hold it."""
-    if not isinstance(kind, str) or not kind.replace("-", "").replace("_", "").isalnum() or len(kind) > 64:
-        raise InputError("kind", kind, "letters, digits and hyphens, at most 64")
-    if not kind[0].isascii() or not kind[0].isalpha() or not kind.isascii():
-        raise InputError("kind", kind, "ASCII letters, digits and hyphens, a letter first")
+    if not isinstance(kind, str) or not re.fullmatch(KIND, kind):
+        raise InputError("kind", kind, "at most 64 ASCII letters, digits, hyphens and underscores, a letter first")
     return kind
 
 

@@ -20,12 +20,14 @@ __all__ = [
     "ANSWERS",
     "HEAD",
     "IDS",
+    "KIND",
     "SCHEMA",
     "SHARDS",
     "UNPROTECTED",
     "Entries",
     "Entry",
     "Head",
+    "Kind",
     "batch_key",
     "column_key",
     "end_of",
@@ -42,6 +44,9 @@ ANSWERS = "answers.safetensors"
 IDS = "ids.json"
 SHARDS = "round-*.safetensors"
 
+KIND = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+"""The names of kinds of messages, in files, ledgers and calls alike."""
+Kind = Annotated[str, Field(pattern=KIND)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]{0,63}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -67,7 +72,7 @@ class Entry(_Strict):
     """The device at the other end than the server's; of two devices, the one that sends."""
     to: Count | None = None
     """The device that receives, if devices send to each other."""
-    kind: Name
+    kind: Kind
     rows: dict[Name, Count | None]
     batch: Count | None = None
     cut: dict[Name, Count] = Field(default_factory=dict)
@@ -108,9 +113,9 @@ class Head(_Strict):
     finished: bool = False
     rounds: Count | None = None
     files: Count | None = None
-    messages: dict[Name, Count] = Field(default_factory=dict)
+    messages: dict[Kind, Count] = Field(default_factory=dict)
     """By kind."""
-    shapes: dict[Name, dict[Name, tuple[Count, ...]]] = Field(default_factory=dict)
+    shapes: dict[Kind, dict[Name, tuple[Count, ...]]] = Field(default_factory=dict)
     """By kind and tensor, of the first message."""
     class_names: tuple[Annotated[str, Field(max_length=200)], ...] = Field(default=(), max_length=100_000)
     """In the order of the class numbers, if the labels have names."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
+from vflpriv.common.files import regular
 from vflpriv.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class StoredFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file: Any = safe_open(path, framework="pt")
+            self._file: Any = safe_open(regular(path), framework="pt")
         except (SafetensorError, OSError) as error:
             raise InputError("transcript", path.name, f"a whole safetensors file ({error})") from error
         self._tensors: dict[str, Tensor] = {}
@@ -127,7 +129,7 @@ def content_hash(paths: Iterable[Path]) -> str:
 def _file_hash(path: Path) -> str:
     own = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             while part := file.read(_READ_AT_ONCE):
                 own.update(part)
     except OSError as error:
@@ -138,7 +140,7 @@ def _file_hash(path: Path) -> str:
 def mapped(path: Path) -> mmap.mmap:
     """The bytes of a file, none of them copied."""
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
         raise InputError("transcript", path.name, "a whole safetensors file that can be read") from error
@@ -147,7 +149,7 @@ def mapped(path: Path) -> mmap.mmap:
 def file_beside(folder: Path, name: str, head: Head) -> Path | None:
     """A file without messages, as it was recorded; None if there is none."""
     path, recorded = folder / name, head.beside.get(name)
-    there = path.exists()
+    there = os.path.lexists(path)
     if head.protected and there != (recorded is not None) and (recorded is not None or head.finished):
         expected = "the file that was recorded: it is gone" if recorded else "no such file: none was recorded"
         raise InputError("transcript", name, expected)

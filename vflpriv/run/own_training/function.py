@@ -22,6 +22,7 @@ from typing import Any, cast
 import cloudpickle
 import numpy as np
 
+from vflpriv.common.files import regular
 from vflpriv.common.sources import code_hash
 from vflpriv.errors import InputError
 from vflpriv.recording.checked_wire import CheckedWire
@@ -157,7 +158,7 @@ def _check_portable(training: OwnTraining) -> None:
 
 def _read(path: Path, given: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return regular(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise InputError(_FIELD, given, f"a file that exists; there is no {path}") from error
     except (OSError, UnicodeDecodeError) as error:
