@@ -183,16 +183,15 @@ def read_row(kind: type[R], path: Path, name: str) -> R:
     except OSError as error:
         raise InputError("report", str(path), f"a readable {name} ({error.strerror})") from error
     try:
-        parsed_json(text)
-    except RecursionError as error:
-        raise InputError(f"report {path.name}", str(path), "JSON that is nested less deeply") from error
-    except ValueError as error:
-        raise InputError(f"report {path.name}", str(path), f"valid JSON ({error})") from error
-    try:
-        return kind.model_validate_json(text)
+        row = kind.model_validate_json(text)
     except ValidationError as error:
         problem = first_problem(error)
         raise problem.error(f"report {path.name}: {problem.place or 'file'}") from error
+    try:
+        parsed_json(text)
+    except ValueError as error:
+        raise InputError(f"report {path.name}", str(path), f"valid JSON ({error})") from error
+    return row
 
 
 class BudgetRow(Row):
