@@ -13,12 +13,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from vflpriv.core.ledger import Event, Exposure, Ledger, Reading, SampledRelease, Sampling, join
+from vflpriv.core.ledger import Event, Exposure, Ledger, Reading, SampledRelease, Sampling, _after, join
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import EVERYONE, Adversary
-from vflpriv.laws import Exact, Gaussian, Laplace
+from vflpriv.laws import CorrelatedGaussian, Exact, Gaussian, Laplace
 from vflpriv.laws.opaque import Opaque
 
 RECORDS, DEVICES = 5, 3
@@ -126,6 +126,20 @@ def test_any_device_is_the_worst_one(unit: Unit, reading: Reading) -> None:
         found = Ledger(schedule=SMALL, releases=(mine,)).exposure(Adversary.parse("device"), unit, reading=reading)
         each = [squares(mine, unit, Adversary.parse(f"device({m})"), reading).max() for m in range(DEVICES)]
         assert found.mu == pytest.approx(math.sqrt(max(each))), name
+
+
+def test_of_two_devices_the_worse_one_counts() -> None:
+    """The second device takes part in every round, the first in one."""
+    active = np.zeros((7, 2), dtype=np.bool_)
+    active[:, 1], active[0, 0] = True, True
+    schedule = replace(SMALL, devices=2, active=active)
+    found = of(release({Unit.LABEL: 1.0}), view="device", schedule=schedule)
+    assert str(found.adversary) == "device(1)"
+    assert [e.count for e in found.events] == [4]
+
+
+def test_rounds_behind_a_first_one() -> None:
+    assert _after(MASK, np.array([0, 1, 2, 5, 6, 7])).tolist() == [5, 5, 4, 1, 0, 0]
 
 
 def of(*releases: Release, view: str = "eavesdropper", unit: Unit = Unit.LABEL, **changes: object) -> Exposure:
@@ -275,6 +289,25 @@ def test_tuning_runs_multiply_what_is_drawn_anew() -> None:
     assert "1 tuning run on the same data counted" in notes_of(of(fresh, tuning_runs=1))
     assert "no training on the same data came before" in notes_of(of(fresh, tuning_runs=0))
     assert "tuning" not in notes_of(once)
+
+
+IDENTITY = CorrelatedGaussian(3.0, tuple(tuple(float(i == j) for j in range(7)) for i in range(7)))
+
+
+def test_noise_that_is_one_release_of_the_whole_run_is_counted_once_at_the_larger_distance() -> None:
+    """Its first round and those behind it do not add up as two releases: one count, at what a leak moves."""
+    leak = StateLeak(carrier="the model", sensitivity={Unit.LABEL: 2.1})
+    found = of(release({Unit.LABEL: 0.3}, noise=IDENTITY, leak=leak))
+    assert [(e.sensitivity, e.count) for e in found.events] == [(2.1, 6)]
+    assert [(e.sensitivity, e.count) for e in of(release({Unit.LABEL: 0.3}, noise=IDENTITY)).events] == [(0.3, 4)]
+
+
+def test_noise_that_is_one_release_of_the_whole_run_takes_amplification_from_all() -> None:
+    mine, joint = release(SECRET, additive=True, fresh=True), release(SECRET, kind="b", noise=IDENTITY, additive=True)
+    for releases in ((mine, joint), (joint, mine), (joint,)):
+        found = of(*releases, schedule=small(Batching.POISSON), view="outsider")
+        assert all(e.sampling is None for e in found.events)
+    assert of(mine, schedule=small(Batching.POISSON), view="outsider").events[0].sampling is not None
 
 
 # Secret batches ---------------------------------------------------------------------------------------------------
