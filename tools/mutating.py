@@ -121,13 +121,13 @@ def mutants(path: Path, functions: Sequence[str] = ("*",)) -> list[Mutant]:
 
 def code_objects(module: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
     """All code of a module, by qualified name and first line."""
-    found = {}
+    objects = {}
     waiting = [module]
     while waiting:
         code = waiting.pop()
-        found[code.co_qualname, code.co_firstlineno] = code
+        objects[code.co_qualname, code.co_firstlineno] = code
         waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return found
+    return objects
 
 
 def _text(change: _Change, qualified: str) -> str:

@@ -101,7 +101,19 @@ def _trunk(width: int, *, stages: int = 4, depth: int = 2, pool: bool = False) -
     return nn.Sequential(_norm(width), nn.ReLU(), *first, *blocks)
 
 
-class ResNet18(nn.Module):
+class _ResNet(nn.Module):
+    """A first convolution, stages of residual blocks, the mean over pixels, and the last linear layer."""
+
+    def __init__(self, shape: tuple[int, int, int], stem: nn.Conv2d, trunk: nn.Sequential, last: nn.Sequential) -> None:
+        super().__init__()
+        self.shape, self.stem, self.trunk, self.head = shape, stem, trunk, last
+
+    def forward(self, records: Tensor) -> Tensor:
+        maps = self.trunk(self.stem(records.unflatten(1, self.shape)))
+        return cast("Tensor", self.head(maps.mean((2, 3))))
+
+
+class ResNet18(_ResNet):
     """ResNet-18 with group normalisation, for images (channels, height, width).
 
     For images below 64 pixels per side it starts with a 3x3 convolution and no pooling, as is usual for CIFAR; for
@@ -109,34 +121,22 @@ class ResNet18(nn.Module):
     """
 
     def __init__(self, shape: tuple[int, int, int], embedding: int, *, width: int, activate: bool) -> None:
-        super().__init__()
-        self.shape, large = shape, min(shape[1:]) >= _LARGE
+        large = min(shape[1:]) >= _LARGE
         kernel, stride = (7, 2) if large else (3, 1)
-        self.stem = nn.Conv2d(shape[0], width, kernel, stride, padding=kernel // 2, bias=False)
-        self.trunk = _trunk(width, pool=large)
-        self.head = head(8 * width, embedding, activate=activate)
-
-    def forward(self, records: Tensor) -> Tensor:
-        maps = self.trunk(self.stem(records.unflatten(1, self.shape)))
-        return cast("Tensor", self.head(maps.mean((2, 3))))
+        stem = nn.Conv2d(shape[0], width, kernel, stride, padding=kernel // 2, bias=False)
+        super().__init__(shape, stem, _trunk(width, pool=large), head(8 * width, embedding, activate=activate))
 
 
-class ResNet20(nn.Module):
+class ResNet20(_ResNet):
     """ResNet-20 (He et al. 2016, §4.2) with group normalisation: three stages of three blocks, for small images.
 
     Where the number of channels changes the shortcut is a convolution, as in ResNet-18, not padding.
     """
 
     def __init__(self, shape: tuple[int, int, int], embedding: int, *, width: int, activate: bool) -> None:
-        super().__init__()
-        self.shape = shape
-        self.stem = nn.Conv2d(shape[0], width, 3, padding=1, bias=False)
-        self.trunk = _trunk(width, stages=3, depth=3)
-        self.head = head(4 * width, embedding, activate=activate)
-
-    def forward(self, records: Tensor) -> Tensor:
-        maps = self.trunk(self.stem(records.unflatten(1, self.shape)))
-        return cast("Tensor", self.head(maps.mean((2, 3))))
+        stem = nn.Conv2d(shape[0], width, 3, padding=1, bias=False)
+        trunk = _trunk(width, stages=3, depth=3)
+        super().__init__(shape, stem, trunk, head(4 * width, embedding, activate=activate))
 
 
 class Stem(nn.Module):

@@ -12,7 +12,7 @@ from pydantic import Field
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
 from vflpriv.report.formats import DEFAULT_FORMATS, save_result
-from vflpriv.report.rows import Displayed, Row, read_row
+from vflpriv.report.rows import Produced, Row, read_row
 
 __all__ = [
     "CORRECTIONS",
@@ -269,17 +269,11 @@ class TrainedRow(Row):
     not_applicable: str | None = None
 
 
-class AttackReport(Displayed, Row):
-    """The results of one run of `vflpriv attack`. `machine` says where the same seed gives the same bytes."""
+class AttackReport(Produced):
+    """The results of one run of `vflpriv attack`."""
 
     stem: ClassVar[str] = "attacks"
     schema_version: str = "attacks/1"
-    tool_version: str
-    machine: dict[str, str | int] = Field(default_factory=dict)
-    """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same
-    configuration and seed give the same bytes. Reports of earlier versions have none."""
-    seed: int
-    confidence: float
     seeds: int
     labels_per_class: int
     affordable_loss: float = 0.05

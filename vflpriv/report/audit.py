@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from vflpriv.common.files import write_atomically
 from vflpriv.core.claims import SEVERITY, Verdict
@@ -18,10 +18,10 @@ from vflpriv.report.rows import (
     BudgetRow,
     ChangeRow,
     ClaimRow,
-    Displayed,
     ErrorsRow,
     Fingerprint,
     MeasurementRow,
+    Produced,
     ReleaseRow,
     Row,
     SamplingRow,
@@ -202,18 +202,11 @@ def _check_of(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Report(Displayed, Row):
-    """All results of one audit. `machine` says where the same seed gives the same bytes."""
+class Report(Produced):
+    """All results of one audit."""
 
     stem: ClassVar[str] = "report"
     schema_version: Literal["vflpriv-report/3"] = SCHEMA
-    tool_version: str
-    machine: dict[str, str | int] = Field(default_factory=dict)
-    """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same
-    configuration and seed give the same bytes. Reports of earlier versions have none."""
-    seed: int
-    confidence: float
-    """Of every interval and lower bound."""
     verdict_confidence: float = 0.95
     """A claim is called violated at a family-wise error of one minus this; reports without the field used 0.95."""
     ledger_trusted: bool = False

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vflpriv.common.files import parsed_json, regular
 from vflpriv.common.registry import find
@@ -25,6 +25,7 @@ __all__ = [
     "ErrorsRow",
     "Fingerprint",
     "MeasurementRow",
+    "Produced",
     "ReleaseRow",
     "Row",
     "SamplingRow",
@@ -79,6 +80,19 @@ class Row(BaseModel):
     def to_json(self) -> str:
         """Canonical JSON of it."""
         return canonical_json(self)
+
+
+class Produced(Displayed, Row):
+    """The results of one run of a command. `machine` says where the same seed gives the same bytes."""
+
+    schema_version: str
+    tool_version: str
+    machine: dict[str, str | int] = Field(default_factory=dict)
+    """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same
+    configuration and seed give the same bytes. Reports of earlier versions have none."""
+    seed: int
+    confidence: float
+    """Of every interval and lower bound."""
 
 
 def canonical_json(model: BaseModel) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
 from vflpriv.report.audit import Staleness, Traffic, Utility
-from vflpriv.report.rows import Displayed, Row
+from vflpriv.report.rows import Produced, Row
 
 __all__ = ["Stopping", "TrainReport", "TrainRow", "Validation"]
 
@@ -57,15 +55,9 @@ class TrainRow(Row):
     """The file to which the models were saved; None if they were not."""
 
 
-class TrainReport(Displayed, Row):
-    """The results of one run of `vflpriv train`. `machine` says where the same seed gives the same bytes."""
+class TrainReport(Produced):
+    """The results of one run of `vflpriv train`."""
 
     schema_version: str = "vflpriv-train/1"
-    tool_version: str
-    machine: dict[str, str | int] = Field(default_factory=dict)
-    """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same
-    configuration and seed give the same bytes. Reports of earlier versions have none."""
-    seed: int
-    confidence: float
     data: dict[str, Any]
     systems: tuple[TrainRow, ...]

@@ -7,9 +7,8 @@ A failure names the witness or the measured figure. Needs Hypothesis: `pip insta
 
 from __future__ import annotations
 
-from vflpriv.testing.mechanisms import assert_epsilon, assert_sensitivity, assert_training_epsilon
+from vflpriv.testing.mechanisms import Train, assert_epsilon, assert_sensitivity, assert_training_epsilon
 from vflpriv.testing.neighbours import Records, neighbouring_data, neighbouring_rows
-from vflpriv.testing.training import Train
 from vflpriv.testing.twins import assert_twin_wires
 
 __all__ = [

@@ -20,7 +20,7 @@ from vflpriv.recording.checked_wire import MemoryWire
 from vflpriv.recording.files.format import Entry
 from vflpriv.recording.ledger_file import LedgerConfig, load_ledger
 from vflpriv.recording.schedule import RecordedSchedule
-from vflpriv.testing.training import Train
+from vflpriv.testing.mechanisms import Train
 
 __all__ = ["assert_twin_wires"]
 
