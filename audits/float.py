@@ -182,7 +182,7 @@ _TYPES = {
 def _numbers(released: Tensor, own: Tensor, other: Tensor, round_: int, std: float) -> Numbers:
     """The entries of (R, …) releases; of many, some that are spread over all."""
     replicas, entries = len(released), released[0].numel()
-    values = [tensor.expand_as(released).reshape(-1).double().cpu().numpy() for tensor in (released, own, other)]
+    values = [tensor.expand_as(released).reshape(-1).cpu().double().numpy() for tensor in (released, own, other)]
     places = np.stack((np.full(replicas * entries, round_), *np.divmod(np.arange(replicas * entries), entries)), axis=1)
     whole = Numbers(
         released=values[0], own=values[1], other=values[2], places=places, std=std, kind=_TYPES[released.dtype]
