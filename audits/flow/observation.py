@@ -154,8 +154,8 @@ def _form(seen: Sequence[tuple[int, Trail]], base: PlainRun, twin: PlainRun) -> 
 def _differs(number: int, base: PlainRun, twin: PlainRun) -> bool:
     if number >= min(len(base.messages), len(twin.messages)):
         return True
-    first, second = base.messages[number], twin.messages[number]
-    return not same_form(first, second) or not same_values(first, second)
+    one, other = base.messages[number], twin.messages[number]
+    return not same_form(one, other) or not same_values(one, other)
 
 
 def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainRun, other: PlainRun) -> MessageState:
@@ -191,14 +191,14 @@ def _as_traced(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: Pl
     """
     if number >= min(len(base.messages), len(twin.messages)):
         return False
-    sent, changed = base.messages[number], twin.messages[number]
+    one, other = base.messages[number], twin.messages[number]
     for name, expected in trail.others.items():
-        if same_form(sent, changed) and _close(expected, changed.tensors[name]):
+        if same_form(one, other) and _close(expected, other.tensors[name]):
             continue
         seal = trace.seals[trail.own[name]] if name in trail.own else None
         if not trusted or not isinstance(seal, Seal) or not any(read.private for read in trace.reads):
             return False
-        gap = (changed.tensors[name].double() - sent.tensors[name].double()).reshape(-1)
+        gap = (other.tensors[name].double() - one.tensors[name].double()).reshape(-1)
         trace.seals[trail.own[name]] = replace(seal, gap=gap, taint=frozenset(range(len(trace.sources))))
     return True
 

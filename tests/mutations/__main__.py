@@ -1,6 +1,7 @@
 """Audits every mutation and every control, prints a table, and rewrites the results and the page about them.
 
-`python -m tests.mutations [NAME …] [--seeds N]`; without names all are audited. Controls are audited with N seeds.
+`python -m tests.mutations [NAME …] [--seeds N]`; without names all are audited. Controls are audited with N seeds. The
+small programs are examined without names, and by the name `traced`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 
 import torch
 
+from tests.mutations.flow.table import write_traced
 from tests.mutations.suite import RESULTS, SYSTEMS, Result, audited, read_results, write_results
 
 __all__ = ["main"]
@@ -42,8 +44,13 @@ def main(arguments: list[str]) -> int:
             f"{', '.join(result.caught_by)}",
             flush=True,
         )
+    if not options.names or "traced" in options.names:
+        traced = write_traced()
+        accused = sum(row.verdict == ("consistent" if row.truth == "broken" else "violated") for row in traced)
+        print(f"{accused} of {len(traced)} traced programs are judged wrongly")
+        wrong += accused
     write_results(results)
-    print(f"{wrong} of {len(chosen)} are not as they should be")
+    print(f"{wrong} are not as they should be")
     return 1 if wrong else 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.mutations import clip, controls, labels, ledger, missed, noise, participation, plugins, recorded, state, wire
 from tests.mutations.case import Mutation, Outcome
+from tests.mutations.flow.table import read_traced, section
 
 __all__ = [
     "CONTROLS",
@@ -123,6 +124,8 @@ def rendered(results: Mapping[str, Result]) -> str:
         "| system | what it is | audits | called violated |",
         "|---|---|---:|---:|",
         *(f"| `{m.name}` | {m.fault} | {r.seeds} | {r.caught} |" for m, r in sound),
+        "",
+        *section(read_traced()),
     ]
     return "\n".join(lines) + "\n"
 
