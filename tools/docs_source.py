@@ -26,7 +26,9 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         *("own-system.md", "starting.md", "adapters.md", "tutorial.md", "configure.md", "attack.md", "frontier.md"),
         *("library.md", "scaling.md"),
     ),
-    "reviewer.md": ("reading-a-report.md", "threat-models.md", "units.md", "limits.md", "mutations.md"),
+    "reviewer.md": (
+        *("reading-a-report.md", "threat-models.md", "units.md", "limits.md", "mutations.md", "what-a-trace-proves.md"),
+    ),
     "author.md": ("budgets.md", "papers.md", "reproductions.md", "published-figures.md"),
     "reference.md": (
         *(
