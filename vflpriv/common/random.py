@@ -11,7 +11,8 @@ Philox is no cipher, and its seeds have 64 bits: what is to stay secret in a rea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,38 @@ from vflpriv.common.seeds import STREAMS, SecretKey, derive
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Randomness", "SecretStream", "Stream"]
+__all__ = ["Drawn", "Randomness", "SecretStream", "Stream", "listening"]
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What a listener is told of a draw from a secret stream."""
+
+    values: Tensor
+    normal: bool
+    """Standard normals; otherwise uniform numbers in (0, 1]."""
+    place: tuple[object, ...]
+    """Where it was drawn: the same place gives the same numbers again."""
+
+
+_LISTENERS: list[Callable[[Drawn], None]] = []
+
+
+@contextmanager
+def listening(listener: Callable[[Drawn], None]) -> Iterator[None]:
+    """Tell a listener of every draw of real numbers from a secret stream, since torch sees none of them."""
+    _LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        _LISTENERS.remove(listener)
+
+
+def _told(values: Tensor, *, secret: bool, normal: bool, place: tuple[object, ...]) -> Tensor:
+    if secret:
+        for listener in _LISTENERS:
+            listener(Drawn(values, normal, place))
+    return values
 
 
 @dataclass(frozen=True)
@@ -32,6 +64,7 @@ class Stream:
     """One named stream of R replicas. `keys` is (R, 2): two 32-bit words for each replica."""
 
     keys: Tensor
+    secret: bool = False
 
     @classmethod
     def of(cls, seed: int | Sequence[int], name: str, replicas: Sequence[int], device: torch.device) -> Stream:
@@ -39,7 +72,7 @@ class Stream:
         runs = [seed] * len(replicas) if isinstance(seed, int) else seed
         seeds = [derive(run, name, r) for run, r in zip(runs, replicas, strict=True)]
         keys = torch.tensor([[s & 0xFFFFFFFF, s >> 32] for s in seeds], dtype=torch.int64)
-        return cls(keys.to(device))
+        return cls(keys.to(device), STREAMS[name].secret)
 
     @property
     def replicas(self) -> int:
@@ -60,12 +93,18 @@ class Stream:
     def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
         drawn = philox.uniforms(self.keys, path, -(-count // 4), first)
-        return drawn.narrow(-1, 0, count) if count % 4 else drawn
+        return self._told(drawn.narrow(-1, 0, count) if count % 4 else drawn, False, path, first)
 
     def normal(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four."""
         drawn = philox.normals(self.keys, path, -(-count // 4), first)
-        return drawn.narrow(-1, 0, count) if count % 4 else drawn
+        return self._told(drawn.narrow(-1, 0, count) if count % 4 else drawn, True, path, first)
+
+    def _told(self, values: Tensor, normal: bool, path: tuple[int | Tensor, ...], first: int) -> Tensor:
+        if not (self.secret and _LISTENERS):
+            return values
+        place = (*self.keys.reshape(-1).tolist(), *map(str, path), first)
+        return _told(values, secret=True, normal=normal, place=place)
 
 
 class SecretStream:

@@ -6,6 +6,7 @@ arrays that are known as draws.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.numbers import MarkedArray, marked, tensor_of
 from vflpriv.audits.flow.tracer.sampling import enter_draw
 from vflpriv.audits.flow.tracer.storages import NOTHING
+from vflpriv.common.random import Drawn, listening
 
 __all__ = ["Exits"]
 
@@ -188,6 +190,7 @@ class Exits(TorchFunctionMode):
             for module, laws in ((np.random, _LEGACY), (random, _PYTHON)):
                 for name, law in laws.items():
                     stack.enter_context(patch.object(module, name, self._drawing(module, name, law)))
+            stack.enter_context(listening(self.announced))
             with self:
                 yield
 
@@ -220,6 +223,16 @@ class Exits(TorchFunctionMode):
         if tensor.dim() == 0:
             return marked(float(values), tensor, self)
         return MarkedArray.of(tensor, self)
+
+    def announced(self, drawn: Drawn) -> None:
+        """A draw of a stream of ours: torch sees no operation of it."""
+        if not (self.trace.sources or self.trace.early):
+            return
+        with self.paused():
+            family = NORMAL if drawn.normal else UNIFORM
+            parts = [part.tolist() if isinstance(part, Tensor) else part for part in drawn.place]
+            place = hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
+            enter_draw(self.trace, drawn.values, "stream", (family, 0.0, 1.0), place)
 
     def _drawing(self, module: Any, name: str, law: Any) -> Any:
         original = getattr(module, name)

@@ -1,0 +1,97 @@
+"""A training of an engine as a program: one pair of neighbouring worlds, over the tracer's wire.
+
+What the unit of a claim may change is private, in all records; the pair differs in one canary's. Draws of secret streams
+are announced to the tracer, which sees no operation of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torch import Tensor
+
+from vflpriv.audits.flow.wire import FlowWire, Party, Program
+from vflpriv.audits.twins.pairs import TwinCanary, in_world
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.wire import Message, Wire
+from vflpriv.core.wire import Party as Link
+
+__all__ = ["engine_program"]
+
+
+def engine_program(system: System, canary: TwinCanary) -> Program:
+    """Train the system once, with the canary's values in the world that the wire is of."""
+
+    def train(wire: FlowWire) -> None:
+        engine = system.train([0], data=private_data(system.data, canary, wire))
+        engine.run(_EngineWire(wire))
+
+    return train
+
+
+def private_data(data: VerticalData, canary: TwinCanary, wire: FlowWire) -> VerticalData:
+    """The data of one replica, in which everything that the canary's unit may change is private."""
+    assert canary.unit is not None
+    worlds = [in_world(data, [canary], world).overrides for world in (0, 1)]
+    first, second = worlds
+    assert first is not None and second is not None
+
+    def private(values: Tensor, others: Tensor, what: str, owner: Party) -> Tensor:
+        return wire.private(values, others, what=what, owner=owner)
+
+    labels, overridden = data.labels, first.labels
+    if canary.unit in (Unit.LABEL, Unit.RECORD) and first.labels is not None and second.labels is not None:
+        labels = private(labels, labels, "labels", "server")
+        overridden = private(first.labels, second.labels, "labels", "server")
+    owners = _owners(canary, data.devices)
+    blocks = tuple(
+        private(block, block, f"features of device {m}", m) if m in owners else block
+        for m, block in enumerate(data.blocks)
+    )
+
+    def either(values: Mapping[int, Tensor], others: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        return {
+            m: private(values[m], others[m], f"features of device {m}", m) if m in owners else values[m]
+            for m in values
+        }
+
+    overrides = replace(
+        first,
+        labels=overridden,
+        blocks=either(first.blocks, second.blocks),
+        factors=either(first.factors, second.factors),
+    )
+    return replace(data, labels=labels, blocks=blocks, overrides=overrides)
+
+
+def _owners(canary: TwinCanary, devices: int) -> frozenset[int]:
+    """The devices whose features the canary's unit may change."""
+    if canary.unit is Unit.LABEL:
+        return frozenset()
+    return frozenset(range(devices)) if canary.unit is Unit.RECORD else frozenset({*canary.blocks, *canary.factors})
+
+
+class _EngineWire(Wire):
+    """Hands an engine's messages to the wire of a program, and the engine what its parties get."""
+
+    def __init__(self, wire: FlowWire) -> None:
+        super().__init__()
+        self._wire = wire
+
+    def send(self, message: Message) -> Message:
+        received = self._wire.send(
+            message.kind,
+            dict(message.tensors),
+            sender=_party(message.sender),
+            receiver=_party(message.receiver),
+            round_=message.round,
+            records=message.records,
+        )
+        return super().send(replace(message, tensors=received))
+
+
+def _party(link: Link) -> Party:
+    return "server" if link.is_server else link.index
