@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from vflpriv.audits.flow.wire import FlowWire, Party, Program
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, Program
 from vflpriv.audits.twins.pairs import TwinCanary, in_world
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System

@@ -35,8 +35,8 @@ class Drawn:
     values: Tensor
     normal: bool
     """Standard normals; otherwise uniform numbers in (0, 1]."""
-    place: tuple[object, ...]
-    """Where it was drawn: the same place gives the same numbers again."""
+    place: tuple[int | Tensor, ...]
+    """Keys, path and first block: the same place gives the same numbers again."""
 
 
 _LISTENERS: list[Callable[[Drawn], None]] = []
@@ -50,13 +50,6 @@ def listening(listener: Callable[[Drawn], None]) -> Iterator[None]:
         yield
     finally:
         _LISTENERS.remove(listener)
-
-
-def _told(values: Tensor, *, secret: bool, normal: bool, place: tuple[object, ...]) -> Tensor:
-    if secret:
-        for listener in _LISTENERS:
-            listener(Drawn(values, normal, place))
-    return values
 
 
 @dataclass(frozen=True)
@@ -101,10 +94,10 @@ class Stream:
         return self._told(drawn.narrow(-1, 0, count) if count % 4 else drawn, True, path, first)
 
     def _told(self, values: Tensor, normal: bool, path: tuple[int | Tensor, ...], first: int) -> Tensor:
-        if not (self.secret and _LISTENERS):
-            return values
-        place = (*self.keys.reshape(-1).tolist(), *map(str, path), first)
-        return _told(values, secret=True, normal=normal, place=place)
+        if self.secret:
+            for listener in _LISTENERS:
+                listener(Drawn(values, normal, (self.keys, *path, first)))
+        return values
 
 
 class SecretStream:
