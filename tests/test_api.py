@@ -63,8 +63,8 @@ def test_attacks_budgets_and_trainings_are_those_of_the_commands(monkeypatch, ca
     _, printed, _ = run(monkeypatch, capsys, "account", "audit.toml", "--format", "json", "--delta", "0.001")
     accounts = vflpriv.account(config, delta=0.001)
     assert accounts.to_json() == printed.rstrip("\n")
-    _, printed, _ = run(monkeypatch, capsys, "train", "audit.toml", "--format", "json", "-q")
-    trained = vflpriv.train(config, save="models")
+    _, printed, _ = run(monkeypatch, capsys, "train", "audit.toml", "--reproducible", "--format", "json", "-q")
+    trained = vflpriv.train(config, save="models", reproducible=True)
     assert (
         trained.model_copy(
             update={"systems": tuple(s.model_copy(update={"models": None}) for s in trained.systems)}

@@ -1,7 +1,7 @@
 """A training of an engine as a program: one pair of neighbouring worlds, over the tracer's wire.
 
-What the unit of a claim may change is private, in all records; the pair differs in one canary's. Draws of secret streams
-are announced to the tracer, which sees no operation of theirs.
+What the unit of a claim may change is private, in all records; the pair differs in one canary's. Draws of secret
+streams are announced to the tracer, which sees no operation of theirs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def engine_program(system: System, canary: TwinCanary) -> Program:
 def private_data(data: VerticalData, canary: TwinCanary, wire: FlowWire) -> VerticalData:
     """The data of one replica, in which everything that the canary's unit may change is private."""
     assert canary.unit is not None
-    worlds = [in_world(data, [canary], world).overrides for world in (0, 1)]
-    first, second = worlds
-    assert first is not None and second is not None
+    first, second = (in_world(data, [canary], world).overrides for world in (0, 1))
+    assert first is not None
+    assert second is not None
 
     def private(values: Tensor, others: Tensor, what: str, owner: Party) -> Tensor:
         return wire.private(values, others, what=what, owner=owner)
@@ -54,8 +54,7 @@ def private_data(data: VerticalData, canary: TwinCanary, wire: FlowWire) -> Vert
 
     def either(values: Mapping[int, Tensor], others: Mapping[int, Tensor]) -> dict[int, Tensor]:
         return {
-            m: private(values[m], others[m], f"features of device {m}", m) if m in owners else values[m]
-            for m in values
+            m: private(values[m], others[m], f"features of device {m}", m) if m in owners else values[m] for m in values
         }
 
     overrides = replace(

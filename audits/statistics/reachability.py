@@ -29,7 +29,8 @@ def reachable(
     the fitting ones do. With a `step` noiseless value and noise are whole numbers of steps, whose exact sum is rounded
     to `dtype`: all multiples of the step that `dtype` holds can then be reached, whatever the value.
 
-    >>> reachable([0.1, 0.10000001], 0.1, 1.0).tolist(), reachable([0.1, 0.125], 7.3, 1.0, step=2.0**-12).tolist()
+    >>> near = np.array([0.1, 0.10000001], dtype=np.float32)
+    >>> reachable(near, 0.1, 1.0).tolist(), reachable([0.1, 0.125], 7.3, 1.0, step=2.0**-12).tolist()
     ([True, True], [False, True])
     """
     kind: type[np.floating] = np.dtype(dtype).type

@@ -16,7 +16,8 @@ TEXT = (ROOT / "docs" / "transcripts.md").read_text("utf-8")
 
 def test_every_field_kind_and_file_is_documented():
     models = (AttackClaimConfig, BatchesConfig, ClaimConfig, LeakConfig, LedgerConfig, ReleaseConfig, Entry, Head)
-    fields = {name for model in models for name in model.model_fields} - {"like", "release", "claim", "attack_claim"}
+    fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    fields -= {"like", "release", "claim", "attack_claim"}
     names = fields | set(KINDS) | {tensor for kind in KINDS.values() for form in kind.forms for tensor in form}
     assert not [n for n in sorted(names) if not any(f"{q}{n}{e}" in TEXT for q, e in ("``", '""', ("`[", "]`")))]
     files = (HEAD, ANSWERS, MEMBERS, shard_name(0), features_name(0))

@@ -9,7 +9,7 @@ from vflpriv.errors import InputError
 from vflpriv.recording.checked_wire import MemoryWire
 from vflpriv.recording.recorder import RecordingWire
 
-OF_FILES = {"abandon", "end_with_program", "finish"}
+OF_FILES = {"abandon", "end_with_program", "finish", "write_beside"}
 
 
 def calls(wire):

@@ -52,7 +52,7 @@ def test_it_answers_what_reports_ask(system: RecordedSystem) -> None:
     assert not system.staleness()
     assert system.shared_kinds == {"zo-scalar"}
     facts = {"name": "theirs", "records": 8, "devices": 2, "classes": 2}
-    assert system.data_facts == facts | {"messages": {"question": 6, "zo-scalar": 6}}
+    assert system.data_facts == facts | {"messages": {"question": 6, "zo-scalar": 6}, "protection": "hash chain"}
     assert system.settings_facts["claim"][0]["key"] == "quiet"
 
 
