@@ -263,8 +263,16 @@ def reproduce(
     running = _Running.of(out=out, fresh=fresh, quiet=quiet, workers=workers)
     from vflpriv.experiments.reproduce.runner import reproduce_profile
 
-    chosen = {"quick": quick, "share": rounds, "seeds": count, "seed": first or 0, "only": only}
-    work = partial(reproduce_profile, profile, device=device or "auto", **chosen)
+    work = partial(
+        reproduce_profile,
+        profile,
+        quick=quick,
+        share=rounds,
+        seeds=count,
+        seed=first or 0,
+        only=only,
+        device=device or "auto",
+    )
     return running.saved(running.result(work), names)
 
 

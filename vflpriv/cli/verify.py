@@ -50,7 +50,7 @@ def verify(
     if format_ not in _FORMATS:
         raise InputError("--format", format_, f"one of {', '.join(_FORMATS)}")
     if (model or out is not None) and format_ == "text":
-        raise InputError("--model" if model else "--out", str((model or [out])[0]), "--format intoto beside it")
+        raise InputError("--model" if model else "--out", str(model[0] if model else out), "--format intoto beside it")
     file = report_file(path)
     report = read_report(file)
     if any(system.evidence is None for system in report.systems):
