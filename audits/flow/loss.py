@@ -124,7 +124,8 @@ def _known(table: _Entries, choices: Sequence[Choice], given: Tensor, draws: Dra
         others = [law.parents.reshape(-1) for law in derived if law is not own and not law.independent_of(own)]
         touched = torch.isin(own.parents, torch.cat([given, used, *others])).any(1)
         known += [own.columns[touched], own.parents[touched].reshape(-1)]
-    return torch.unique(torch.cat(known))
+    columns: Tensor = torch.unique(torch.cat(known))
+    return columns
 
 
 def _of_choices(loss: Loss, choices: Sequence[Choice], table: _Entries, known: Tensor, draws: Draws) -> None:

@@ -116,7 +116,7 @@ def _compare(
         same_form(trail.message, base.messages[n]) and _repeats(trail.message, base.messages[n]) for n, trail in seen
     ):
         observation.unknown.append("two runs with the same seed send different messages")
-    public = not any(trail.seals for _, trail in seen) or all(_only_direct(trace, trail) for _, trail in seen)
+    public = not trace.host_seals and not any(trail.inherited for _, trail in seen)
     observation.form = _form(seen, base, twin)
     if observation.form is not None and not public:
         observation.unknown.append(f"{observation.form}; noisy values may have decided that")
@@ -134,11 +134,6 @@ def _compare(
 def _repeats(traced: SentMessage, plain: SentMessage) -> bool:
     """The tracer takes lists of tensors apart, which may round differently."""
     return all(_close(traced.tensors[name], plain.tensors[name]) for name in traced.tensors)
-
-
-def _only_direct(trace: Trace, trail: Trail) -> bool:
-    """Whether a message was made of no value that was sealed on the way."""
-    return all(isinstance(trace.seals[n], Seal) and trace.seals[n].exact for n in trail.seals)
 
 
 def _form(seen: Sequence[tuple[int, Trail]], base: PlainRun, twin: PlainRun) -> str | None:

@@ -49,7 +49,8 @@ class Rows:
     @property
     def used(self) -> Tensor:
         """All columns that reach some element, once each."""
-        return torch.unique(self.columns[(self.columns >= 0) & (self.scales != 0)])
+        columns: Tensor = torch.unique(self.columns[(self.columns >= 0) & (self.scales != 0)])
+        return columns
 
     def at(self, elements: Tensor) -> Rows:
         """The rows of some elements, in this order; element -1 has none."""

@@ -80,7 +80,7 @@ class PlainRun:
 
 class _Watch(TorchDispatchMode):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.draws: list[bytes] = []
         self.names = hashlib.blake2b(digest_size=12)
 

@@ -91,6 +91,8 @@ class Trail:
     where: str
     seals: list[int] = field(default_factory=list)
     """Numbers of the seals whose values it shows, or was computed from."""
+    inherited: bool = False
+    """Whether it was made of values that were sealed before: in a plain run of the other world those differ."""
     bare: frozenset[int] = frozenset()
     """Private values that show without noise."""
     open: frozenset[int] = frozenset()

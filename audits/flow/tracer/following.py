@@ -259,6 +259,6 @@ def laid_out(result: Tensor, shadow: Tensor) -> Any:
     ):
         storage = result.untyped_storage().clone()
         view = torch.empty(0, dtype=result.dtype)
-        view.set_(storage, result.storage_offset(), result.size(), result.stride()).copy_(shadow)  # type: ignore[call-overload]
+        view.set_(storage, result.storage_offset(), result.size(), result.stride()).copy_(shadow)  # type: ignore[call-overload, unused-ignore]
         return storage
     return shadow.untyped_storage()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from types import FrameType
 
 __all__ = ["program_line"]
 
@@ -14,10 +15,10 @@ _STANDARD = sysconfig.get_paths()["stdlib"]
 
 def program_line() -> str:
     """`file.py:12` of the innermost frame that is the user's."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith((_HERE, _STANDARD, "<")) and "site-packages" not in name:
             return f"{os.path.basename(name)}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return ""

@@ -60,7 +60,7 @@ class MarkedInt(_Marked, int):
     __hash__ = int.__hash__
 
 
-def marked(value: float, tensor: Tensor, exits: Reader) -> Any:
+def marked(value: object, tensor: Tensor, exits: Reader) -> Any:
     """A number with its tensor."""
     if isinstance(value, bool) or not isinstance(value, float | int):
         return value
@@ -120,12 +120,17 @@ def _reduced(self: Any, protocol: int) -> Any:
     return (float, (float.__repr__(self),)) if isinstance(self, float) else (int, (int.__repr__(self),))
 
 
+_SINGLE: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("neg", operator.neg),
+    ("abs", operator.abs),
+    ("pos", operator.pos),
+)
 for _kind in (MarkedFloat, MarkedInt):
     for _name, _function in _ARITHMETIC:
         setattr(_kind, f"__{_name}__", _arithmetic(_name, _function, swapped=False))
         setattr(_kind, f"__r{_name}__", _arithmetic(_name, _function, swapped=True))
-    for _name, _function in (("neg", operator.neg), ("abs", abs), ("pos", lambda tensor: tensor)):
-        setattr(_kind, f"__{_name}__", _single(_name, _function))
+    for _name, _change in _SINGLE:
+        setattr(_kind, f"__{_name}__", _single(_name, _change))
     for _name in _COMPARISONS:
         setattr(_kind, f"__{_name}__", _comparison(_name))
     for _name in ("__format__", "__repr__", "__str__"):
@@ -133,7 +138,7 @@ for _kind in (MarkedFloat, MarkedInt):
     for _name in ("__bool__", "__int__", "__round__", "__trunc__"):
         setattr(_kind, _name, _read(_name, "a plain number", log=False))
     _kind.__reduce_ex__ = _reduced  # type: ignore[method-assign,assignment]
-MarkedFloat.__float__ = _read("__float__", "a plain number", log=False)  # type: ignore[method-assign,assignment]
+MarkedFloat.__float__ = _read("__float__", "a plain number", log=False)  # type: ignore[method-assign]
 
 
 _UFUNCS: dict[str, Callable[..., Tensor]] = {

@@ -20,7 +20,8 @@ NOTHING: frozenset[int] = frozenset()
 
 def key(tensor: Tensor) -> int:
     """What identifies the storage of a tensor."""
-    return tensor.untyped_storage()._cdata
+    place: int = tensor.untyped_storage()._cdata
+    return place
 
 
 def whole(tensor: Tensor) -> bool:
@@ -114,4 +115,4 @@ class Table:
         if state is None or state.shadow is None:
             return tensor
         view = torch.empty(0, dtype=tensor.dtype)
-        return view.set_(state.shadow, tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[call-overload, no-any-return]
+        return view.set_(state.shadow, tensor.storage_offset(), tensor.size(), tensor.stride())

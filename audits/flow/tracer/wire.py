@@ -51,6 +51,7 @@ class TracedWire(FlowWire):
                 for name, tensor in shown.items():
                     self._shows(name, tensor.detach(), trail)
                 trail.seals.extend(sorted(self.trace.host_seals))
+                trail.inherited = trail.inherited or bool(self.trace.host_seals)
         self.trails.append(trail)
         # A copy that is made while the tracer is paused is public.
         if seen:
@@ -72,6 +73,7 @@ class TracedWire(FlowWire):
             trail.others[name] = tensor.clone()
             return
         trail.seals.extend(sorted(state.seals))
+        trail.inherited = trail.inherited or bool(state.seals)
         self.trace.shown_whole(tensor, state)
         if state.random:
             self.trace.resolve(tensor, state)
