@@ -119,7 +119,10 @@ def _compare(
     public = not trace.host_seals and not any(trail.inherited for _, trail in seen)
     observation.form = _form(seen, base, twin)
     if observation.form is not None and not public:
-        observation.unknown.append(f"{observation.form}; noisy values may have decided that")
+        # What the host did by sealed values is theirs; a seal that it read counts for all messages that follow.
+        seen_by_host = trace.host_seals and not any(read.private and not read.same for read in trace.reads)
+        told = observation.notes if seen_by_host else observation.unknown
+        told.append(f"{observation.form}; noisy values may have decided that")
         observation.form = None
     asked = any(trail.bare or not trail.seals for _, trail in seen)
     other = plain_run(program, seed, host=seed + _OTHER_SEED, view=view) if asked else base

@@ -67,18 +67,34 @@ class Trace(Following, TorchDispatchMode):
             if call.name == "_local_scalar_dense":
                 self.host_read(call.tensors[0], "a plain number")
             if any(tensor.layout != torch.strided for tensor in call.tensors):
-                self.lose(f"the sparse tensors of {call.name} are not followed")
-                return op(*args, **kwargs)
+                return self._sparse(call)
             return sampling.draw(self, call) if random else self._follow(call)
         finally:
             self.pausing -= 1
+
+    def _sparse(self, call: Call) -> Any:
+        """Sparse tensors are followed only where there is nothing private about them."""
+        parts = [p for t in call.tensors for p in ((t,) if t.layout == torch.strided else _parts(t))]
+        states = [state for part in parts if (state := self.table.of(part)) is not None]
+        if any(state.taint or state.shadow is not None for state in states):
+            self.lose(f"the sparse tensors of {call.name} are not followed")
+        for number in call.written:
+            state = self.table.of(call.tensors[number]) if call.tensors[number].layout == torch.strided else None
+            if state is not None and state.rows is not None:
+                used = state.rows.used
+                state.forget_draws()
+                state.opaque = used
+        return call.op(*call.args, **call.kwargs)
 
     def _touches(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a private value or a draw is among the arguments."""
         known = self.table.known
         for value in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(value, Tensor):
-                if value.layout is not torch.strided or value.untyped_storage()._cdata in known:
+                if value.layout is not torch.strided:
+                    if self._touches(_parts(value), {}):
+                        return True
+                elif value.untyped_storage()._cdata in known:
                     return True
             elif isinstance(value, list | tuple):
                 for entry in value:
@@ -251,6 +267,11 @@ class Trace(Following, TorchDispatchMode):
         if bool(cancelled.any()):
             return False
         return not raw or (bool(rows.covered.all()) and rows.precision <= torch.finfo(result.dtype).eps)
+
+
+def _parts(sparse: Tensor) -> tuple[Tensor, ...]:
+    """The dense tensors of a sparse one in coordinate form."""
+    return (sparse._indices(), sparse._values()) if sparse.layout is torch.sparse_coo else ()
 
 
 def _coarser(call: Call) -> bool:
