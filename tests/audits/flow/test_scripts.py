@@ -1,15 +1,12 @@
-"""Ordinary scripts: logs, branches, NumPy, choices by draws; and the programs that the tracer is judged by."""
+"""Ordinary scripts: logs, numbers that come back, branches, and choices by draws."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 
 import pytest
 import torch
 
-from tests.mutations.flow.suite import PROGRAMS
 from vflpriv.audits.flow.program import FlowClaim, FlowWire, examine
 from vflpriv.core.claims import Verdict
 
@@ -86,27 +83,3 @@ def test_one_coin_for_all_labels_is_no_response() -> None:
         wire.send("labels", torch.where(torch.rand(1) < FLIP, 1 - y, y))
 
     assert examine(program, FlowClaim(epsilon=EPSILON)).verdict is Verdict.UNMEASURED
-
-
-def _judged(programs) -> dict[str, list[str]]:
-    torch.set_num_threads(1)
-    wrong: dict[str, list[str]] = {"broken consistent": [], "sound violated": [], "sound unmeasured": []}
-    for program in programs:
-        with contextlib.redirect_stdout(io.StringIO()):
-            verdict = examine(program.train, program.claim).verdict
-        wrong.setdefault(f"{program.truth} {verdict}", []).append(program.name)
-    return wrong
-
-
-@pytest.mark.slow("all 300 programs, 30 CPU seconds")
-def test_no_broken_program_passes_and_no_sound_one_is_accused() -> None:
-    judged = _judged(PROGRAMS)
-    assert judged["broken consistent"] == []
-    assert judged["sound violated"] == []
-    assert len(judged["sound unmeasured"]) <= sum(not p.broken for p in PROGRAMS) / 10
-    assert len(judged["broken violated"]) >= sum(p.broken for p in PROGRAMS) / 2
-
-
-def test_every_ninth_program() -> None:
-    judged = _judged(PROGRAMS[::9])
-    assert judged["broken consistent"] == judged["sound violated"] == []

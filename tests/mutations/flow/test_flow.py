@@ -25,7 +25,6 @@ SOUND_CALLED_UNMEASURED: frozenset[str] = frozenset(
         "label-sets",
         "labels-that-cancel",
         "one-share-of-two",
-        "sparse-embedding-table",
     }
 )
 """What the tracer is known to say wrongly today. A program that it has learned to judge must be taken off."""
