@@ -155,8 +155,8 @@ class Store:
         entry = {"name": trial.name, "module": trial.source, "by": by, "tests": tests}
         self.found[trial.name] = entry
         self.path.parent.mkdir(exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        with self.path.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
 
 class Runs:
@@ -404,12 +404,13 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="try so many, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--missed", action="store_true", help="list what nobody noticed so far, and try nothing")
+    parser.add_argument("--store", type=Path, default=STORE, help="the file of the answers")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     chosen = trials(arguments.modules)
     if arguments.sample:
         chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
-    store = Store(STORE)
+    store = Store(arguments.store)
     if not arguments.missed:
         attempt(chosen, store, arguments.workers)
     known = [(trial, noticed) for trial in chosen if (noticed := store.noticed(trial)) is not None]
