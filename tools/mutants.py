@@ -215,7 +215,10 @@ class Runs:
             covering = {test for line in trial.mutant.lines for test in lines.get(str(line), ())}
             near = covering
         else:
-            covering, near = everywhere, {t for line in trial.mutant.mentions for t in lines.get(str(line), ())}
+            # What is declared, such as a default, is read by tests that run no line of the module.
+            named = {t for t in self.items if Path(t.partition("::")[0]).stem == f"test_{trial.module.stem}"}
+            near = named | {t for line in trial.mutant.mentions for t in lines.get(str(line), ())}
+            covering = everywhere | named
         ordered = sorted(covering, key=lambda test: (test not in near, -kills.get(test, 0), self.seconds[test]))
         spent = itertools.accumulate(self.seconds[test] for test in ordered)
         return [test for test, seconds in zip(ordered, spent, strict=True) if seconds <= _SECONDS]

@@ -120,6 +120,17 @@ def test_rounds_that_begin_at_the_same_place_are_different_batches_if_they_are_l
     assert schedule.counts(schedule.every_round).tolist() == [2, 2, 1, 2, 2]
 
 
+def test_an_empty_batch_is_not_taken_for_one_that_begins_before_it() -> None:
+    schedule = replace(
+        SMALL,
+        active=np.ones((2, 3), dtype=np.bool_),
+        order=np.array([3, 1, 4, 0, 2]),
+        start=np.array([1, 0]),
+        size=np.array([0, 4]),
+    )
+    assert schedule.first_rounds().tolist() == [1, 1, 2, 1, 1]
+
+
 def drawn(batching: Batching, activation: Activation, rounds: int, **changes: object) -> Schedule:
     fields = {"records": 23, "batch_size": 5, "devices": DEVICES, "seed": 4}
     return Schedule.draw(batching=batching, activation=activation, rounds=rounds, **fields | changes)  # type: ignore[arg-type]

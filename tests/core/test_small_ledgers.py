@@ -308,6 +308,10 @@ def test_noise_that_is_one_release_of_the_whole_run_takes_amplification_from_all
         found = of(*releases, schedule=small(Batching.POISSON), view="outsider")
         assert all(e.sampling is None for e in found.events)
     assert of(mine, schedule=small(Batching.POISSON), view="outsider").events[0].sampling is not None
+    early, late = np.arange(7) < 3, np.arange(7) >= 3
+    apart = (replace(mine, rounds=early), replace(joint, rounds=late))
+    found = of(*apart, schedule=small(Batching.POISSON), view="outsider")
+    assert [e.sampling for e in found.events] == [None, None], "one release of the whole run, in other rounds, too"
 
 
 # Secret batches ---------------------------------------------------------------------------------------------------
