@@ -49,11 +49,7 @@ def test_nor_with_other_batches_and_noise(variant: str, change: str) -> None:
     if variant.startswith(("send-once", "noise-once")) and change in ("poisson", "fixed"):
         pytest.skip("every round is over all records")
     system = make_system(variant, data=toy_data(classes=4, seed=1), rounds=24, **CHANGES[change])
-    findings = audited(system)
-    if change == "secure" and "guarded" in variant:
-        assert {f.verdict for f in findings} == {Verdict.CONSISTENT, Verdict.UNMEASURED}, "gradients cannot be repeated"
-    else:
-        assert sentences(findings) == []
+    assert sentences(audited(system)) == []
 
 
 @pytest.mark.slow
