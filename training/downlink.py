@@ -40,8 +40,10 @@ class GradientGuard:
 
     def __init__(self, settings: DownlinkSettings, streams: Callable[[str], Draws]) -> None:
         self._settings = settings
-        noised = settings.gradient_noise_std > 0
-        self._noise = NoiseSource(streams("server-noise"), name="server-noise") if noised else None
+        # No bound of a record or of absence depends on how many records there are.
+        std, clip = settings.gradient_noise_std, settings.gradient_clip or 1.0
+        self._mechanism = EmbeddingClip(noise_std=std, clip=clip, batch_size=1)
+        self._noise = NoiseSource(streams("server-noise"), name="server-noise", law=self._mechanism.on_grid) if std > 0 else None
 
     @classmethod
     def of(cls, settings: object, streams: Callable[[str], Draws]) -> GradientGuard | None:
@@ -53,8 +55,7 @@ class GradientGuard:
         s = self._settings
         if s.gradient_clip is None:
             return gradient
-        mechanism = EmbeddingClip(noise_std=s.gradient_noise_std, clip=s.gradient_clip, batch_size=gradient.shape[1])
-        clipped = mechanism.noiseless(gradient)
+        clipped = self._mechanism.noiseless(gradient)
         if self._noise is None:
             return clipped
-        return mechanism.release(clipped, self._noise.tensor(tuple(clipped.shape[1:]), round_, party))
+        return self._mechanism.release(clipped, self._noise.tensor(tuple(clipped.shape[1:]), round_, party))

@@ -250,7 +250,7 @@ class Engine(engine_contract.Engine):
         """A place where protected values leave in messages of this kind, with noise from the named stream."""
         # Without noise the draws are thrown away, and nothing is secret.
         source = self.stream(stream) if mechanism.noise.noised else self.public_stream("init")
-        noise = NoiseSource(source, name=stream, law=mechanism.noise)
+        noise = NoiseSource(source, name=stream, law=mechanism.on_grid)
         point = ReleasePoint(kind, mechanism, noise, internal=internal)
         self.release_points.append(point)
         return point

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
-from vflpriv.laws.laplace import standard_laplace
+from vflpriv.laws import Laplace
 from vflpriv.training.defence import Exchange, MessageDefence, Protected
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ __all__ = ["LaplaceNoise", "laplace"]
 
 def laplace(stream: Draws, shape: tuple[int, ...], *path: int) -> Tensor:
     """(R, *shape) Laplace noise of scale 1, of the sequence with this path."""
-    return standard_laplace(stream.uniform(math.prod(shape), *path)).reshape(-1, *shape)
+    drawn = Laplace(1.0).unit(stream, math.prod(shape), *path)
+    return drawn.to(torch.float32).to(stream.device).reshape(-1, *shape)
 
 
 @register("defence")
@@ -41,5 +43,6 @@ class LaplaceNoise(MessageDefence):
     scale: float = Field(1e-2, gt=0, description="scale of the Laplace noise")
 
     def protect(self, values: Tensor, exchange: Exchange, stream: Draws) -> Protected:
-        noise = laplace(stream, tuple(values.shape[1:]), exchange.round, exchange.party)
-        return Protected(values=values + self.scale * noise)
+        law, shape = Laplace(self.scale), values.shape[1:]
+        draws = law.draw(stream, math.prod(shape), exchange.round, exchange.party)
+        return Protected(values=law.release(values, draws.reshape(-1, *shape)))

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["Mechanism", "NoNoise", "NoiseSource", "OuterMean", "ReleasePoint", "ScalarMean", "VectorMean", "shared"]
+
+
+_MOST_ENTRIES = 1 << 24
+"""Of a released vector or matrix: the grid is fine enough for so many."""
 
 
 def shared(values: Tensor) -> bool:
@@ -97,9 +102,17 @@ class Mechanism(ABC):
             return self.law
         return Gaussian(self.noise_std) if self.noise_std > 0 else Exact()
 
+    @cached_property
+    def on_grid(self) -> Law:
+        """The same law on the grid that values are rounded to: noise is drawn by it, and the ledger's costs are its."""
+        bounds = [bound for bound in self.sensitivity.values() if 0 < bound < math.inf]
+        return self.noise.on_grid(min(bounds, default=math.inf), 1 if self.scalar else _MOST_ENTRIES)
+
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
         """The noised value, from draws of the law of the same shape: standard normals of Gaussian noise."""
-        return noiseless + self.noise_std * draws if self.law is None else self.law.release(noiseless, draws)
+        if math.prod(noiseless.shape[1:]) > _MOST_ENTRIES:
+            raise ValueError(f"Expected at most {_MOST_ENTRIES} entries in a release, found {tuple(noiseless.shape)}.")
+        return self.on_grid.release(noiseless, draws)
 
     def describe(
         self,
@@ -117,7 +130,7 @@ class Mechanism(ABC):
         return Release(
             kind=kind,
             what=what,
-            noise=self.noise,
+            noise=self.on_grid,
             sensitivity=self.sensitivity,
             rounds=rounds,
             seen_by=seen_by,

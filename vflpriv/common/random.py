@@ -14,11 +14,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vflpriv.common import philox
+from vflpriv.common.devices import precise_device
 from vflpriv.common.lazy import torch
 from vflpriv.common.seeds import STREAMS, SecretKey, derive
 
@@ -83,6 +85,16 @@ class Stream:
         """
         return philox.words(self.keys, path, blocks, first)
 
+    def bits(self, count: int, *path: int) -> Tensor:
+        """(R, count) int64 of 63 random bits each, for noise: on the CPU where the device has no float64."""
+        a, b, c, d = philox.words(self._precise_keys, path, -(-count // 2))
+        pairs = torch.stack(((a << 31) ^ b, (c << 31) ^ d), dim=-1)
+        return pairs.flatten(-2)[..., :count]
+
+    @cached_property
+    def _precise_keys(self) -> Tensor:
+        return self.keys.to(precise_device(self.device))
+
     def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
         drawn = philox.uniforms(self.keys, path, -(-count // 4), first)
@@ -109,6 +121,14 @@ class SecretStream:
     @property
     def replicas(self) -> int:
         return len(self._keys)
+
+    def bits(self, count: int, *path: int) -> Tensor:
+        """(R, count) int64 of 63 random bits each, for noise: on the CPU where the device has no float64."""
+        device = precise_device(self.device)
+        if device.type == "meta":
+            return torch.empty(self.replicas, count, dtype=torch.int64, device=device)
+        words = np.stack([key.words(count, *path) for key in self._keys]) >> np.uint64(1)
+        return torch.from_numpy(words.view(np.int64)).to(device)
 
     def uniform(self, count: int, *path: int, first: int = 0) -> Tensor:
         """(R, count) float32 in (0, 1]; `first` counts blocks of four."""

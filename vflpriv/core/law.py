@@ -44,6 +44,10 @@ class Draws(Protocol):
         """(R, count) standard normals of the sequence with this path."""
         ...
 
+    def bits(self, count: int, *path: int) -> Tensor:
+        """(R, count) int64 of 63 random bits each, of the sequence with this path."""
+        ...
+
 
 class Pair(ABC):
     """Two distributions P and Q that are at least as easy to tell apart as a release on any two neighbouring data sets.
@@ -243,6 +247,18 @@ class Law(ABC):
         return 0.0
 
     # Sampling
+
+    def on_grid(self, distance: float, entries: int) -> Law:
+        """The law on a grid for values of at most so many entries, of which neighbours are at this distance or more.
+
+        Its costs count how rounding moves them apart. Itself where values are not rounded, or by the law already.
+        """
+        return self
+
+    @property
+    def drawn(self) -> int:
+        """How many numbers a release takes from a sampler in floating point, whose errors a budget counts; at most."""
+        return 0
 
     def draw(self, source: Draws, count: int, *path: int) -> Tensor:
         """(R, count) draws of the sequence with this path, from which `release` makes the noised value.

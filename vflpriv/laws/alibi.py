@@ -17,7 +17,7 @@ from vflpriv.common.registry import register
 from vflpriv.core.law import Pair
 from vflpriv.laws.fit import anderson_darling, rate_p_value, smallest
 from vflpriv.laws.labels import LabelLaw
-from vflpriv.laws.laplace import Laplace, standard_laplace
+from vflpriv.laws.laplace import Laplace
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,8 +76,10 @@ class Alibi(LabelLaw):
         return self.std
 
     def observe(self, labels: Tensor, classes: int, stream: Draws) -> Tensor:
-        uniform = stream.uniform(labels.shape[1] * classes).reshape(*labels.shape, classes)
-        return torch.nn.functional.one_hot(labels, classes) + standard_laplace(uniform) * self.laplace.scale
+        # One-hot labels lie on every grid whose step is a part of 1: rounding moves none of them.
+        noise, onehot = self.laplace.on_grid(1.0, 1), torch.nn.functional.one_hot(labels, classes)
+        draws = noise.draw(stream, labels.shape[1] * classes).reshape(onehot.shape)
+        return noise.release(onehot.to(torch.float32), draws)
 
     def evidence(self, observed: Tensor) -> Tensor:
         return (observed.abs() - (observed - 1).abs()) / self.laplace.scale

@@ -12,8 +12,9 @@ import numpy as np
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.law import Draws, Law, Pair
-from vflpriv.laws.gaussian import GaussianPair
+from vflpriv.core.law import Draws, Pair
+from vflpriv.laws.continuous import Continuous
+from vflpriv.laws.gaussian import GaussianPair, precise_normals
 from vflpriv.laws.pairs import ratio
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Rows = tuple[tuple[float, ...], ...]
 
 @register("law")
 @dataclass(frozen=True)
-class CorrelatedGaussian(Law):
+class CorrelatedGaussian(Continuous):
     """Noise C⁺z on the values x of all rounds, z independent N(0, std²); sensitivities are in L2, of one round.
 
     What is released is post-processing of Cx + z for the encoder C, (outputs, rounds): one Gaussian release of the
@@ -42,6 +43,8 @@ class CorrelatedGaussian(Law):
     std: float
     encoder: Rows
     separation: int = 1
+    step: float = 0.0
+    entries: int = 1
     name = "correlated-gaussian"
     sized_by = "std"
     summary = "normal noise of this std, correlated between rounds by a known matrix"
@@ -69,11 +72,11 @@ class CorrelatedGaussian(Law):
         return math.sqrt(_largest_square(self.encoder, self.separation, count))
 
     def strength(self, sensitivity: float) -> float:
-        return ratio(sensitivity * self.factor(1), self.std)
+        return ratio(self.apart(sensitivity) * self.factor(1), self.std)
 
     def square(self, sensitivity: float, counts: Any) -> Any:
         distinct, place = np.unique(np.asarray(counts), return_inverse=True)
-        single = ratio(sensitivity, self.std)
+        single = ratio(self.apart(sensitivity), self.std)
         squares = np.array([single * single * _largest_square(self.encoder, self.separation, int(k)) for k in distinct])
         return squares[place].reshape(np.shape(counts))[()]
 
@@ -88,15 +91,12 @@ class CorrelatedGaussian(Law):
         """Of the round with the least noise."""
         return self.std * math.sqrt(float(np.square(_decoder(self.encoder)).sum(1).min()))
 
-    def draw(self, source: Draws, count: int, *path: int) -> Tensor:
+    def unit(self, source: Draws, count: int, *path: int) -> Tensor:
         """The first number of the path is the round; its draws are made of those of all outputs."""
         round_, *party = path
         weights = _decoder(self.encoder)[round_]
-        parts = (float(w) * source.normal(count, output, *party) for output, w in enumerate(weights) if abs(w) > 1e-12)
+        parts = (float(w) * precise_normals(source, count, output, *party) for output, w in enumerate(weights) if abs(w) > 1e-12)
         return torch.stack(list(parts)).sum(0)
-
-    def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
-        return noiseless + self.std * draws
 
     def whitened(self, noise: Floats) -> Floats:
         """Of the noise of all rounds, (rounds, …), independent standard normals: its principal parts, each of std 1."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammainc, ndtri
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.law import Draws, Law, Pair
+from vflpriv.laws.continuous import Continuous, dense_uniform
 from vflpriv.laws.pairs import normal_masses, ratio
 from vflpriv.laws.sampled import SampledGaussianPair, SampledReplacementPair, WithoutReplacementPair
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Gaussian", "GaussianPair"]
+__all__ = ["Gaussian", "GaussianPair", "precise_normals"]
 
 _SAMPLED_REPLACEMENT = (
     "a record's own contribution is at most half the sensitivity and nothing outside the batch: the replace-one pair "
@@ -75,9 +78,19 @@ class GaussianPair(Pair):
         return pld.from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval)
 
 
+def precise_normals(source: Draws, count: int, *path: int) -> Tensor:
+    """(R, count) standard normals in float64, up to 13 standard deviations, by Box-Muller."""
+    pairs = -(-count // 2)
+    coarse, fine, turn = source.bits(3 * pairs, *path).unflatten(1, (3, pairs)).unbind(1)
+    length = dense_uniform(coarse, fine).log_().mul_(-2.0).sqrt_()
+    # Angles around zero: their rounding errors are those of numbers up to π.
+    angle = turn.to(torch.float64).mul_(2.0**-62).sub_(1.0).mul_(math.pi)
+    return torch.cat((length * angle.cos(), length * angle.sin()), dim=1)[:, :count]
+
+
 @register("law")
 @dataclass(frozen=True)
-class Gaussian(Law):
+class Gaussian(Continuous):
     """Independent N(0, std²) on every entry; sensitivities are in L2.
 
     Two neighbours at distance s are N(0) and N(s/std) along the line between them, and equal across it: the curve is
@@ -85,6 +98,8 @@ class Gaussian(Law):
     """
 
     std: float
+    step: float = 0.0
+    entries: int = 1
     name = "gaussian"
     sized_by = "std"
     summary = "independent normal noise on every entry, of this std"
@@ -96,13 +111,14 @@ class Gaussian(Law):
         return f"Gaussian(std={self.std:.6g})"
 
     def strength(self, sensitivity: float) -> float:
-        return ratio(sensitivity, self.std)
+        return ratio(self.apart(sensitivity), self.std)
 
     def pair(self, sensitivity: float) -> Pair:
         return GaussianPair(self.strength(sensitivity))
 
     def sampled_pair(self, sensitivity: float, rate: float, *, fixed: bool, one_sided: bool) -> tuple[Pair, str] | None:
-        mu = self.strength(sensitivity)
+        # A record is rounded in either world, with and without the batches that hide it.
+        mu = self.strength(sensitivity + self.rounding)
         if fixed:
             return WithoutReplacementPair(mu, rate), _WITHOUT_REPLACEMENT
         if one_sided:
@@ -117,11 +133,8 @@ class Gaussian(Law):
     def deviation(self) -> float:
         return self.std
 
-    def draw(self, source: Draws, count: int, *path: int) -> Tensor:
-        return source.normal(count, *path)
-
-    def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
-        return noiseless + self.std * draws
+    def unit(self, source: Draws, count: int, *path: int) -> Tensor:
+        return precise_normals(source, count, *path)
 
     def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
         return noise / self.std

@@ -21,13 +21,26 @@ from vflpriv.core.law import Draws, Law
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["GridLaw"]
+__all__ = ["GridLaw", "placed"]
 
 _OFF = 1e-3
 """A share of a step by which values may be off the grid, by the rounding of floating-point numbers."""
 _FAR = 40.0
 """The score of a value that the law never draws."""
 _TILTS = np.geomspace(1e-4, 1e6, 201)
+
+
+def placed(values: Tensor, steps: Tensor, step: float) -> Tensor:
+    """The values, rounded to whole steps, plus so many steps: the exact sum, rounded to the type of the values.
+
+    Whole numbers are added in float64, where those of the sizes that occur are exact; on a device without it, to which
+    steps are then brought from the CPU, as integers.
+    """
+    if steps.device != values.device:
+        whole = torch.round(values / step).to(torch.int64) + steps.to(torch.int64).to(values.device)
+        return whole.to(values.dtype) * step
+    whole = torch.round(values.to(torch.float64) / step)
+    return whole.add(steps).mul_(step).to(values.dtype)
 
 
 class GridLaw(Law):
@@ -80,15 +93,16 @@ class GridLaw(Law):
         return self.step * math.sqrt(2 * float(np.sum(mass * np.square(np.arange(mass.size, dtype=np.float64)))))
 
     def draw(self, source: Draws, count: int, *path: int) -> Tensor:
-        uniform = source.uniform(2 * count, *path).reshape(-1, 2, count)
+        bits = source.bits(2 * count, *path).unflatten(1, (2, count))
+        uniform = (bits[:, 0].to(torch.float64) + 0.5) * 2.0**-63
         mass = self.probabilities
         # P[|noise| > j]: uniform numbers are finest near 0, where the far tail lies.
         tails = torch.from_numpy(np.ascontiguousarray(2 * np.cumsum(mass[:0:-1]))).to(uniform.device)
-        size = tails.numel() - torch.searchsorted(tails, uniform[:, 0].to(tails.dtype).contiguous())
-        return torch.where(uniform[:, 1] <= 0.5, size, -size).to(uniform.dtype)
+        size = tails.numel() - torch.searchsorted(tails, uniform)
+        return torch.where(bits[:, 1] & 1 > 0, size, -size).to(torch.float64)
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
-        return (torch.round(noiseless / self.step) + draws) * self.step
+        return placed(noiseless, draws.to(torch.float64), self.step)
 
     def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
         steps = (noise + signal) / self.step

@@ -12,19 +12,14 @@ from scipy.special import gammainc, ndtri_exp
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.law import Draws, Law, Pair
+from vflpriv.core.law import Draws, Pair
+from vflpriv.laws.continuous import Continuous, dense_uniform
 from vflpriv.laws.pairs import holds, ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Laplace", "LaplacePair", "standard_laplace"]
-
-
-def standard_laplace(uniform: Tensor) -> Tensor:
-    """Laplace noise of scale 1 from uniform numbers in (0, 1], each by its quantile; cut off at 15.4."""
-    centred = (uniform - 0.5).clamp(-0.4999999, 0.4999999)
-    return -centred.sign() * torch.log1p(-2 * centred.abs())
+__all__ = ["Laplace", "LaplacePair"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ class LaplacePair(Pair):
 
 @register("law")
 @dataclass(frozen=True)
-class Laplace(Law):
+class Laplace(Continuous):
     """Independent Laplace(scale) on every entry; sensitivities are in L1.
 
     The density at x is e^{-|x|/scale}/(2 scale), so that a shift of length s changes it by at most the factor
@@ -76,6 +71,8 @@ class Laplace(Law):
     """
 
     scale: float
+    step: float = 0.0
+    entries: int = 1
     name = "laplace"
     sized_by = "scale"
     summary = "independent Laplace noise on every entry, of this scale"
@@ -86,7 +83,7 @@ class Laplace(Law):
         return f"Laplace(scale={self.scale:.6g})"
 
     def strength(self, sensitivity: float) -> float:
-        return ratio(sensitivity, self.scale)
+        return ratio(self.apart(sensitivity), self.scale)
 
     def pair(self, sensitivity: float) -> Pair:
         return LaplacePair(self.strength(sensitivity))
@@ -95,11 +92,10 @@ class Laplace(Law):
     def deviation(self) -> float:
         return math.sqrt(2) * self.scale
 
-    def draw(self, source: Draws, count: int, *path: int) -> Tensor:
-        return standard_laplace(source.uniform(count, *path))
-
-    def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
-        return noiseless + self.scale * draws
+    def unit(self, source: Draws, count: int, *path: int) -> Tensor:
+        coarse, fine, side = source.bits(3 * count, *path).unflatten(1, (3, count)).unbind(1)
+        size = dense_uniform(coarse, fine).log_()
+        return torch.where(side & 1 > 0, size, -size)
 
     def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
         noise = noise / self.scale
