@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 from vflpriv.accountants._merging import Merged, merge
+from vflpriv.accountants._sampler import delta_of_law, sampler_error
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.core.budgets import Accountant, mu_of, quick_upper
 from vflpriv.core.ledger import Exposure
@@ -75,7 +76,10 @@ def _scaled(exposure_of: Callable[[float], Exposure], epsilon: float, delta: flo
     at_1, at_2 = merge(exposure_of(1.0)), merge(exposure_of(2.0))
     if not (at_1.gaussian and at_2.gaussian) or at_1.mu == 0 or not math.isclose(at_1.mu, 2 * at_2.mu, rel_tol=1e-12):
         return None
-    std = at_1.mu / mu_of(epsilon, delta) * (1 + 1e-9)
+    error = sampler_error(exposure_of(1.0))
+    if epsilon <= error[0]:
+        return None
+    std = at_1.mu / mu_of(epsilon - error[0], delta_of_law(delta, error)) * (1 + 1e-9)
     at_std: Merged = merge(exposure_of(std))
     return std if at_std.gaussian and math.isclose(at_std.mu * std, at_1.mu, rel_tol=1e-9) else None
 

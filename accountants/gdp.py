@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from scipy.special import ndtri
 
 from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
+from vflpriv.accountants._sampler import sampled_budget
 from vflpriv.common.registry import register
 from vflpriv.core.budgets import Budget, Tightness, epsilon_of
 from vflpriv.core.law import Pair
@@ -39,6 +40,7 @@ class GdpAccountant:
             return "batches are sampled in secret: there the central-limit mu is an approximation, not a bound"
         return "not all noise is Gaussian"
 
+    @sampled_budget
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)
         return exact_budget(self.name, merge(exposure), delta)

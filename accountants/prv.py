@@ -18,6 +18,7 @@ from scipy.optimize import brentq
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
 from vflpriv.accountants._merging import Merged, check, merge, refusal
+from vflpriv.accountants._sampler import sampled_budget, sampled_upper
 from vflpriv.accountants.gdp import approximations, exact_budget, unsampled
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
 from vflpriv.common.registry import register
@@ -60,6 +61,7 @@ class PrvAccountant:
         known_by_moments = [pair.described for pair in merge(exposure).pairs if pair.by_moments]
         return f"there is {known_by_moments[0]}" if known_by_moments else None
 
+    @sampled_budget
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)
         merged = merge(exposure)
@@ -82,12 +84,15 @@ class PrvAccountant:
             approximations=approximations(exposure, delta),
         )
 
+    @sampled_upper
     def upper(self, exposure: Exposure, delta: float) -> float:
         """An upper bound not below that of `budget`, and seldom above it, in half the time: without a lower one."""
         merged = merge(exposure)
-        if merged.gaussian or merged.leaks or delta == 0:
-            return self.budget(exposure, delta).upper
         check(self.supports(exposure), delta)
+        if merged.gaussian or merged.leaks:
+            return exact_budget(self.name, merged, delta).upper
+        if delta == 0:
+            return _pure(self.name, merged).upper
         known, _ = _known(merged.all_pairs, delta)
         return min(known.epsilon, _bracket(merged.all_pairs, delta, known, lower=False).upper)
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
+from vflpriv.accountants._sampler import sampled_budget
 from vflpriv.accountants.gdp import approximations
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
@@ -43,6 +44,7 @@ class RdpAccountant:
     def supports(self, exposure: Exposure) -> str | None:
         return refusal(exposure)
 
+    @sampled_budget
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)
         merged = merge(exposure)

@@ -240,12 +240,11 @@ def test_noise_that_is_wrong_somewhere_in_a_long_run_is_caught(name):
 
 
 def test_noise_that_two_kinds_of_release_share_is_caught():
-    class OfTheOther(NoiseSource):
-        def tensor(self, shape, round_, party):
-            return torch.stack([self.scalar(round_ + entry) for entry in range(shape[0])], dim=1)
-
     def share(engine) -> None:
-        engine.release_points[1].noise = own(engine, OfTheOther)
+        scalars, updates = (point.noise for point in engine.release_points)
+        updates.tensor = lambda shape, round_, party: torch.stack(
+            [scalars.scalar(round_ + entry) for entry in range(shape[0])], dim=1
+        )
 
     scalars, updates = NoiseAudit().measure(broken("dpzv-dp-sgd", Dpzv, rounds=24, **after_setup(share)))
     assert [t.name for t in scalars.rejected] == ["copies"]
@@ -315,9 +314,9 @@ def test_secure_noise_passes_and_no_noise_is_not_asked_about():
 
 
 def test_an_accident_is_not_a_fault():
-    """The noise of two of the 171 replicas of this seed happens to agree, p = 6e-5; that of others does not."""
+    """One test of the noise of this seed happens to fail, p = 6e-5; that of fresh noise does not."""
     case = next(control.case for control in CONTROLS if control.name == "sound-rows")
-    (finding,) = NoiseAudit().measure(case.system(1))
+    (finding,) = NoiseAudit().measure(case.system(48))
     assert min(t.p_value for t in finding.tests) < 1e-4
     assert finding.holds, finding.sentence
 

@@ -129,7 +129,7 @@ def test_noise_is_declared_where_it_is_added(variant):
     """A mechanism with noise has a release with that noise, and none without noise is declared noised."""
     system = make_system(variant)
     mechanisms = system.engine.mechanisms(system.settings, system.schedule)
-    noised = {m.noise for m in mechanisms.values() if m.noise_std}
+    noised = {m.on_grid for m in mechanisms.values() if m.noise_std}
     if system.settings.label_mechanism is not None:
         noised.add(system.settings.label_mechanism.noise)
     declared = {r.noise for r in system.ledger.releases if not isinstance(r.noise, Exact)}

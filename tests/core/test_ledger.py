@@ -152,7 +152,8 @@ def test_state_that_leaks_undoes_the_secrecy_of_batches():
 def test_full_batches_make_the_published_noise_exactly_right_for_all_devices():
     found = exposure("devices(all)", schedule="full", server_update="joint")
     assert [e.count for e in found.events] == [T]
-    assert epsilon_of(found.mu, 1e-3) == pytest.approx(1.0, abs=1e-9)
+    # Rounding to the grid adds at most 2⁻²⁶ of the sensitivity.
+    assert epsilon_of(found.mu, 1e-3) == pytest.approx(1.0, abs=1e-7)
 
 
 def test_the_published_clip_protects_nothing():

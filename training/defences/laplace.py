@@ -23,7 +23,7 @@ __all__ = ["LaplaceNoise", "laplace"]
 
 def laplace(stream: Draws, shape: tuple[int, ...], *path: int) -> Tensor:
     """(R, *shape) Laplace noise of scale 1, of the sequence with this path."""
-    drawn = Laplace(1.0).unit(stream, math.prod(shape), *path)
+    drawn, _ = Laplace(1.0).unit(stream, math.prod(shape), *path)
     return drawn.to(torch.float32).to(stream.device).reshape(-1, *shape)
 
 

@@ -1,4 +1,4 @@
-"""Continuous noise in floating point, on values of a grid, so that no bit of a released number tells what it was made of.
+"""Continuous noise in floating point, on values of a grid, so that no bit of a release tells what it was made of.
 
 Noise that is added in floating point reaches other numbers from one value than from its neighbour ("On Significance of
 the Least Significant Bits for Differential Privacy", Mironov, CCS 2012). So the value is rounded to a whole number of
@@ -46,8 +46,8 @@ class Continuous(Law):
     entries: int
 
     @abstractmethod
-    def unit(self, source: Draws, count: int, *path: int) -> Tensor:
-        """(R, count) float64 draws of the law at level 1."""
+    def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
+        """(R, count) float64 draws of the law at level 1, and as many times 63 further random bits."""
 
     def on_grid(self, distance: float, entries: int) -> Law:
         largest = self._size * _OF_NOISE
@@ -77,9 +77,9 @@ class Continuous(Law):
         """
         steps_of_level = self._size / self._own_step
         width = int(_power_below(steps_of_level * _SPREAD))
-        bits = source.bits(count, *path, *(0,) * (2 - len(path)), 1)
-        spread = (bits & (width - 1)) - width // 2
-        steps = (self.unit(source, count, *path) * steps_of_level).round_()
+        unit, bits = self.unit(source, count, *path)
+        spread = (bits & (width - 1)).sub_(width // 2)
+        steps = unit.mul_(steps_of_level).round_()
         return steps.add_(spread).div_(steps_of_level)
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:

@@ -91,12 +91,14 @@ class CorrelatedGaussian(Continuous):
         """Of the round with the least noise."""
         return self.std * math.sqrt(float(np.square(_decoder(self.encoder)).sum(1).min()))
 
-    def unit(self, source: Draws, count: int, *path: int) -> Tensor:
+    def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
         """The first number of the path is the round; its draws are made of those of all outputs."""
         round_, *party = path
-        weights = _decoder(self.encoder)[round_]
-        parts = (float(w) * precise_normals(source, count, output, *party) for output, w in enumerate(weights) if abs(w) > 1e-12)
-        return torch.stack(list(parts)).sum(0)
+        weights = [(output, float(w)) for output, w in enumerate(_decoder(self.encoder)[round_]) if abs(w) > 1e-12]
+        parts = [precise_normals(source, count, output, *party)[0] * w for output, w in weights]
+        # Outputs are drawn again in other rounds: the further bits have to be of this round alone.
+        further = source.bits(count, round_, *party, *(0,) * (1 - len(party)), 1)
+        return torch.stack(parts).sum(0), further
 
     def whitened(self, noise: Floats) -> Floats:
         """Of the noise of all rounds, (rounds, …), independent standard normals: its principal parts, each of std 1."""

@@ -78,14 +78,16 @@ class GaussianPair(Pair):
         return pld.from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval)
 
 
-def precise_normals(source: Draws, count: int, *path: int) -> Tensor:
-    """(R, count) standard normals in float64, up to 13 standard deviations, by Box-Muller."""
+def precise_normals(source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
+    """(R, count) standard normals in float64, up to 13 standard deviations, by Box-Muller, and further random bits."""
     pairs = -(-count // 2)
-    coarse, fine, turn = source.bits(3 * pairs, *path).unflatten(1, (3, pairs)).unbind(1)
+    bits = source.bits(5 * pairs, *path)
+    coarse, fine, turn = bits[:, : 3 * pairs].unflatten(1, (3, pairs)).unbind(1)
     length = dense_uniform(coarse, fine).log_().mul_(-2.0).sqrt_()
     # Angles around zero: their rounding errors are those of numbers up to π.
     angle = turn.to(torch.float64).mul_(2.0**-62).sub_(1.0).mul_(math.pi)
-    return torch.cat((length * angle.cos(), length * angle.sin()), dim=1)[:, :count]
+    normals = torch.cat((length * angle.cos(), angle.sin_().mul_(length)), dim=1)
+    return normals[:, :count], bits[:, 3 * pairs : 3 * pairs + count]
 
 
 @register("law")
@@ -133,7 +135,7 @@ class Gaussian(Continuous):
     def deviation(self) -> float:
         return self.std
 
-    def unit(self, source: Draws, count: int, *path: int) -> Tensor:
+    def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
         return precise_normals(source, count, *path)
 
     def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:

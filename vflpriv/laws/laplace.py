@@ -92,10 +92,10 @@ class Laplace(Continuous):
     def deviation(self) -> float:
         return math.sqrt(2) * self.scale
 
-    def unit(self, source: Draws, count: int, *path: int) -> Tensor:
-        coarse, fine, side = source.bits(3 * count, *path).unflatten(1, (3, count)).unbind(1)
+    def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
+        coarse, fine, side, further = source.bits(4 * count, *path).unflatten(1, (4, count)).unbind(1)
         size = dense_uniform(coarse, fine).log_()
-        return torch.where(side & 1 > 0, size, -size)
+        return torch.where(side & 1 > 0, size, -size), further
 
     def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
         noise = noise / self.scale
