@@ -29,10 +29,10 @@ def sampler_error(exposure: Exposure) -> SamplerError:
     that is uniform over a window of 2⁻⁵ to 2⁻⁴ of the scale. That number is exact, so that either law gives n the mass
     of a window around n. Logarithm, root, sine or cosine, their product and the rounded uniforms err by at most 6.2
     units in the last place of the length r together: 2⁻⁴⁹·⁴ r. A draw then falls on the wrong side of an end b of the
-    window with a probability of at most 2 · 2⁻⁴⁹·⁴ (|b| + 0.8) φ(b), since r ≤ |z| + |z'| for the twin z' of the
-    draw z, which is independent of it and 0.8 long on average. Of the mass of the window, at least 2⁻⁵ φ(b) / 1.5, both ends
-    are less than ρ = 2⁻³⁷ for |b| ≤ 13. (The logarithm of Laplace noise errs by less.) So |log P̃/P| ≤ ρ as far as the
-    sampler reaches, which is 13.2 standard deviations or 87 scales; it misses what lies beyond.
+    window with a probability of at most 2 · 2⁻⁴⁹·⁴ (|b| + 0.8) φ(b), since r ≤ |z| + |z'| for the twin z' of the draw
+    z, which is independent of it and 0.8 long on average. Of the mass of the window, at least 2⁻⁵ φ(b) / 1.5, both
+    ends are less than ρ = 2⁻³⁷ for |b| ≤ 13. (The logarithm of Laplace noise errs by less.) So |log P̃/P| ≤ ρ as far as
+    the sampler reaches, which is 13.2 standard deviations or 87 scales; it misses what lies beyond.
 
     N such numbers, each given those before, have log P̃/P ≤ η = ρ √(2 N log 1/β) + N ρ² but for a probability β: the
     mean of each is at most ρ², and the sum keeps to Azuma's bound. The same holds of log Q/Q̃ in the other world. With

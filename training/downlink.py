@@ -43,7 +43,9 @@ class GradientGuard:
         # No bound of a record or of absence depends on how many records there are.
         std, clip = settings.gradient_noise_std, settings.gradient_clip or 1.0
         self._mechanism = EmbeddingClip(noise_std=std, clip=clip, batch_size=1)
-        self._noise = NoiseSource(streams("server-noise"), name="server-noise", law=self._mechanism.on_grid) if std > 0 else None
+        self._noise = (
+            NoiseSource(streams("server-noise"), name="server-noise", law=self._mechanism.on_grid) if std > 0 else None
+        )
 
     @classmethod
     def of(cls, settings: object, streams: Callable[[str], Draws]) -> GradientGuard | None:
