@@ -127,8 +127,8 @@ class SecretStream:
         device = precise_device(self.device)
         if device.type == "meta":
             return torch.empty(self.replicas, count, dtype=torch.int64, device=device)
-        words = np.stack([key.words(count, *path) for key in self._keys]) >> np.uint64(1)
-        return torch.from_numpy(words.view(np.int64)).to(device)
+        shifted = np.stack([key.words(count, *path) for key in self._keys]) >> np.uint64(1)
+        return torch.from_numpy(shifted.view(np.int64)).to(device)
 
     def uniform(self, count: int, *path: int, first: int = 0) -> Tensor:
         """(R, count) float32 in (0, 1]; `first` counts blocks of four."""
