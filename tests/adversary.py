@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from vflpriv.audits.statistics.reachability import reachable
@@ -18,8 +17,8 @@ __all__ = ["certain", "possible"]
 def possible(value: Released, world: int) -> NDArray[np.bool_]:
     """(R,) whether every entry of a release can be what noise in single precision makes of a world's value."""
     known = value.noiseless if value.worlds is None else value.worlds[:, world]
-    noiseless = known.expand_as(value.released)
-    fits = reachable(value.released.cpu().numpy(), noiseless.cpu().numpy(), value.std)
+    noiseless = known.detach().expand_as(value.released)
+    fits = reachable(value.released.detach().cpu().numpy(), noiseless.cpu().numpy(), value.std)
     return np.asarray(fits.reshape(len(fits), -1).all(1))
 
 
@@ -33,9 +32,7 @@ def certain(system: System, canary: Canary, trainings: int) -> int:
     engine, probe = in_worlds(system, range(trainings), for_replicas(canary, worlds))
     still = np.ones((2, trainings), dtype=np.bool_)
     for round_ in range(system.schedule.rounds):
-        with torch.no_grad():
-            values = probe.round(engine, round_)
-        for value in values:
+        for value in probe.round(engine, round_):
             still &= [possible(value, world) for world in (0, 1)]
     own, other = still[worlds, range(trainings)], still[1 - np.array(worlds), range(trainings)]
     return int((own & ~other).sum())
