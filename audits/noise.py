@@ -32,8 +32,7 @@ from vflpriv.audits.statistics.noise_tests import (
     smallest,
     tails,
 )
-from vflpriv.audits.twins.noise import TAILS, CollectedNoise, NoiseRun, collect
-from vflpriv.audits.two_world.scores import noise_stds
+from vflpriv.audits.twins.noise import TAILS, CollectedNoise, NoiseRun, collect, laws_of_noise
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
@@ -41,6 +40,7 @@ from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.engine import Engine
+from vflpriv.core.law import Law
 from vflpriv.core.systems import Offer, System
 from vflpriv.training.mechanisms.base import NoiseSource
 
@@ -82,7 +82,7 @@ Tests = list[tuple[str, str, float]]
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Noise of one kind in units of its declared std, (messages, R, entries), with each message's round and device."""
+    """Noise of one kind on the scale of its law, (messages, R, entries), with each message's round and device."""
 
     z: NDArray[np.float64]
     rounds: NDArray[np.int64]
@@ -133,13 +133,14 @@ def _sizes(engine: Engine) -> Sequence[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOfKind:
-    """The noise of one kind of release: its std relative to the declared one with an interval, and all tests.
+    """The noise of one kind of release: its size relative to the declared one with an interval, and all tests.
 
+    The size is that of the standard normals which noise of the declared law becomes: of Gaussian noise its std.
     `values` were taken from all entries, `entries` in the widest message, of this many `rounds`.
     """
 
     kind: str
-    declared: float
+    declared: Law
     values: int
     rounds: int
     entries: int
@@ -159,7 +160,7 @@ class NoiseOfKind:
 
     @property
     def sentence(self) -> str:
-        size = f"{self.ratio:.4g} times its declared std (interval {self.low:.4g} to {self.high:.4g})"
+        size = f"{self.ratio:.4g} times its declared {self._measure} (interval {self.low:.4g} to {self.high:.4g})"
         if self.unsent:
             return f"{self.unsent} {self.kind} messages do not carry the value that their mechanism released"
         if self.rejected:
@@ -167,6 +168,10 @@ class NoiseOfKind:
             names = ", ".join(t.name for t in self.rejected)
             return f"the noise of {self.kind} fails: {names} (p = {worst.p_adjusted:.1e} after Holm); it has {size}"
         return f"the noise of {self.kind} has {size} and passes {len(self.tests)} tests over {self.extent}"
+
+    @property
+    def _measure(self) -> str:
+        return "std" if self.declared.gaussian else f"size, on the scale of its {self.declared.name} law"
 
     @property
     def extent(self) -> str:
@@ -184,7 +189,7 @@ class NoiseAudit(Audit[System]):
 
     - its std is the declared one: of all values, of every message, part of the run, entry, device, record and label,
       and whatever the value that the noise is added to;
-    - its law is Gaussian, of the whole run and of each quarter;
+    - its law is the declared one, of the whole run and of each quarter;
     - it is uncorrelated with the value it is added to, between rounds at every lag up to the length of the run, between
       entries at every lag, and between trainings and devices;
     - no value returns, nor its opposite: in no other round, entry, device, training or kind of message;
@@ -219,7 +224,7 @@ class NoiseAudit(Audit[System]):
         `confidence` is the interval's. A test fails at a family-wise error of 1 in 1000, twice with fresh noise, or of
         1 in 10⁹ at once: wrong noise is never a close call, and a false alarm would void a whole report.
         """
-        declared, rounds = noise_stds(system.ledger), system.schedule.rounds
+        declared, rounds = laws_of_noise(system.ledger), system.schedule.rounds
         if not declared:
             return []
         least, most = _REPLICAS
@@ -238,11 +243,11 @@ class NoiseAudit(Audit[System]):
                     NoiseTest(name=name, question=question, p_value=p, p_adjusted=adjusted[kind, name])
                     for name, question, p in tests.get(kind, [])
                 ),
-                unsent=run.unsent[kind],
+                unsent=run.unsent.get(kind, 0),
                 **_size(run.noise.get(kind), confidence),
             )
             for kind in declared
-            if kind in run.noise or run.unsent[kind]
+            if kind in run.noise or run.unsent.get(kind, 0)
         ]
 
 
@@ -252,7 +257,7 @@ def _messages(system: System) -> int:
     return _VALUES if any(mechanism.scalar for mechanism in mechanisms) else _MESSAGES
 
 
-def _tested(system: System, declared: Mapping[str, float], replicas: range) -> tuple[NoiseRun, dict[str, Tests]]:
+def _tested(system: System, declared: Mapping[str, Law], replicas: range) -> tuple[NoiseRun, dict[str, Tests]]:
     """The noise of these replicas, and all tests of each kind."""
     rounds = system.schedule.rounds
     run = collect(system, declared, range(rounds), replicas)
@@ -286,7 +291,7 @@ def _finding(result: NoiseOfKind) -> Finding:
         verdict=Verdict.CONSISTENT if result.holds else Verdict.VIOLATED,
         sentence=result.sentence,
         figure=result.ratio,
-        measure="std relative to the declared one",
+        measure="size relative to the declared one",
         interval=(result.low, result.high),
         p_value=min((t.p_adjusted for t in result.tests), default=None),
         evidence=result,
@@ -346,7 +351,7 @@ def examine(noise: CollectedNoise) -> Tests:
         ("scale", "is its std the declared one", scale(noise.values, noise.total, 0.95)[0]),
         ("scale by round", "in every part of the run", _by_round(noise, totals, counts)),
         ("scale by signal", "whatever it is added to", _by_signal(noise, totals, counts)),
-        ("law", "is it Gaussian", _law(noise)),
+        ("law", "is its law the declared one", _law(noise)),
         ("tails", "does it reach as far out as it should", tails(noise.values, noise.beyond, TAILS)),
         ("signal", "is it independent of what it is added to", _signal(noise)),
         ("rounds", "is each round's independent of every other's", _rounds(noise, kept)),

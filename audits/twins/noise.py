@@ -1,7 +1,9 @@
 """Collects the noise of a whole training from its release points: sums over all of it, and samples for further tests.
 
-Every round is run, and every entry of every message counts in the sums and in the search for values that return. What
-tests of dependence and of the law need is sampled at random over all rounds and entries.
+Noise is taken on the scale of its law: as standard normals, if it has the law that is declared (`Law.scores`), so that
+the same tests serve every law. Every round is run, and every entry of every message counts in the sums and in the
+search for values that return. What tests of dependence and of the law need is sampled at random over all rounds and
+entries.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from vflpriv.common.machine import single_threaded
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.engine import Engine
+from vflpriv.core.law import Law
+from vflpriv.core.ledger import Ledger
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Message
 
-__all__ = ["TAILS", "CollectedNoise", "Collector", "NoiseRun", "Place", "collect"]
+__all__ = ["TAILS", "CollectedNoise", "Collector", "NoiseRun", "Place", "collect", "laws_of_noise"]
 
 _ENTRIES = 64
 _SAMPLED = 1 << 20
@@ -149,7 +153,7 @@ class NoiseRun:
 
 
 def collect(
-    system: System, declared: Mapping[str, float], rounds: range, replicas: range, *, like: NoiseRun | None = None
+    system: System, declared: Mapping[str, Law], rounds: range, replicas: range, *, like: NoiseRun | None = None
 ) -> NoiseRun:
     """The noise of these rounds and replicas; a new engine runs them as if it had been resumed at the first round.
 
@@ -172,8 +176,24 @@ def collect(
             collector.add(round_, values)
     run = collector.finish()
     run.engine = engine
-    run.unsent = {kind: counter.bare.get(kind, 0) for kind in declared}
+    # Gaussian noise leaves through release points alone; that of other laws may be a defence's, which has none.
+    through = [kind for kind, law in declared.items() if law.white or kind in run.noise]
+    run.unsent = {kind: counter.bare.get(kind, 0) for kind in through}
     return run
+
+
+def laws_of_noise(ledger: Ledger) -> dict[str, Law]:
+    """By kind of message, the law of the noise on each of its numbers, where observations of such noise have a test."""
+    random, numbers = np.random.default_rng(0), np.zeros((1, 2))
+    laws = {}
+    for release in ledger.releases:
+        law = release.noise
+        # Responses have no numbers, and noise that depends on earlier rounds is no independent draw on each of them.
+        additive = law.noised and law.independent and law.norm in (1, 2)
+        scores = law.scores(numbers, numbers, random) if additive else None
+        if scores is not None and scores.shape == numbers.shape:
+            laws[release.kind] = law
+    return laws
 
 
 class _Counter:
@@ -198,7 +218,7 @@ class Collector:
 
     def __init__(
         self,
-        declared: Mapping[str, float],
+        declared: Mapping[str, Law],
         *,
         rounds: int,
         seed: int,
@@ -210,6 +230,8 @@ class Collector:
         self.classes = int(labels.max(initial=0)) + 1
         self.kinds = {kind: number for number, kind in enumerate(declared)}
         self.random = host_generator(seed, "search", _STREAM)
+        self.places_random = host_generator(seed, "search", _STREAM + 1)
+        """Chooses a place within the probability of noise of a discrete law."""
         self.expected: dict[str, int] = {}
         self.run = NoiseRun()
 
@@ -239,7 +261,7 @@ class Collector:
         if like is not None and kind in like.noise:
             entries = like.noise[kind].entries
         self.run.noise[kind] = CollectedNoise(replicas, width, entries, by_replica=_Groups.of(replicas))
-        signal = max(float(np.abs(_flat(v.noiseless, self.declared[kind])).max()) for v in values)
+        signal = max(float(np.abs(_flat(v.noiseless, self.declared[kind].deviation)).max()) for v in values)
         rounding = 2.0**-24 * (signal + 4)
         cell = 2.0 ** max(-12, math.ceil(math.log2(32 * rounding))) if like is None else like.cells.get(kind, 1.0)
         if cell <= _COARSEST:
@@ -249,8 +271,8 @@ class Collector:
             self.run.along.setdefault(cell, Copies(cell, _WORD, keep_every=_every(expected * _ALONG // replicas)))
 
     def _take(self, kind: str, place: Place, value: Released) -> None:
-        noise, std = self.run.noise[kind], self.declared[kind]
-        signal, z = _flat(value.noiseless, std), _flat(value.released - value.noiseless, std)
+        noise, law = self.run.noise[kind], self.declared[kind]
+        signal, z = _flat(value.noiseless, law.deviation), self._scores(law, value)
         batch = self._records(place.round, value)
         squares = np.square(z)
         noise.places.append(place)
@@ -263,6 +285,13 @@ class Collector:
         _with_signal(noise, z, signal)
         self._sample(noise, kind, place, z)
         self._words(kind, place.round, z)
+
+    def _scores(self, law: Law, value: Released) -> Floats:
+        """(R, entries) the noise as standard normals, if it has this law."""
+        added, signal = _flat(value.released - value.noiseless, 1.0), _flat(value.noiseless, 1.0)
+        scores = law.scores(added, signal, self.places_random)
+        assert scores is not None
+        return np.clip(scores, -_LARGEST, _LARGEST)
 
     def _records(self, round_: int, value: Released) -> Ints:
         """The records whose contributions are in a value."""
@@ -329,7 +358,7 @@ def _where(value: Released) -> tuple[str, int]:
 def _flat(values: torch.Tensor, std: float) -> Floats:
     """(R, entries) in double precision, in units of the declared std."""
     rows = values.detach().reshape(len(values), -1).to(torch.float64) / std
-    return rows.clamp(-_LARGEST, _LARGEST).cpu().numpy()
+    return rows.nan_to_num(_LARGEST).clamp(-_LARGEST, _LARGEST).cpu().numpy()
 
 
 def _with_signal(noise: CollectedNoise, z: Floats, signal: Floats) -> None:
