@@ -206,8 +206,8 @@ def _place(error: ErrorDetails) -> list[str]:
 def _expected(related: Sequence[ErrorDetails], chosen: ErrorDetails) -> str:
     """What was expected at the place of the chosen error, by each type that the field may have."""
     same = [e for e in related if _place(e) == _place(chosen)]
-    words = [expected_words(e["type"], e.get("ctx", {})) for e in same]
-    return ", or ".join(dict.fromkeys(words))
+    by_type = [expected_words(e["type"], e.get("ctx", {})) for e in same]
+    return ", or ".join(dict.fromkeys(by_type))
 
 
 def _value(error: ErrorDetails) -> Any:
