@@ -139,9 +139,9 @@ def _of_choices(loss: Loss, choices: Sequence[Choice], table: _Entries, known: T
         if bool(shared.any()) or again or bool(draws.known(choice.columns).any()):
             loss.unknown.append(f"the draws of the choice at {choice.where} are used elsewhere too, or known")
             continue
-        one, other = choice.weights
-        both = (one > 0) | (other > 0)
-        ratio = torch.where(both, (one.log() - other.log()).abs(), 0.0)
+        first, second = choice.weights
+        both = (first > 0) | (second > 0)
+        ratio = torch.where(both, (first.log() - second.log()).abs(), 0.0)
         loss.choices += float(ratio.amax(1).sum()) if ratio.numel() else 0.0
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -72,7 +73,8 @@ def _audit_tables(parts: dict[str, Any]) -> None:
     """
     switch = {"type": "boolean"}
     section = parts["AuditConfig"]
-    for name, model in {"two-world": TwoWorldSettings, "one-run": OneRunSettings}.items():
+    settings_of: dict[str, type[BaseModel]] = {"two-world": TwoWorldSettings, "one-run": OneRunSettings}
+    for name, model in settings_of.items():
         settings = model.model_json_schema(ref_template=f"#/$defs/audit.{name}.{{model}}")
         parts |= {f"audit.{name}.{key}": value for key, value in settings.pop("$defs", {}).items()}
         parts[f"audit.{name}"] = settings | {"title": name}

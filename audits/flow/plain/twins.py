@@ -113,16 +113,22 @@ def plain_run(
     return PlainRun(messages=wire.sent, draws=tuple(watch.draws), operations=watch.names.digest())
 
 
-def same_form(one: SentMessage, other: SentMessage) -> bool:
+def same_form(first: SentMessage, second: SentMessage) -> bool:
     """Whether two messages agree in everything but their values."""
-    if (one.kind, one.sender, one.receivers, one.round) != (other.kind, other.sender, other.receivers, other.round):
+    if (first.kind, first.sender, first.receivers, first.round) != (
+        second.kind,
+        second.sender,
+        second.receivers,
+        second.round,
+    ):
         return False
-    return list(one.tensors) == list(other.tensors) and all(
-        one.tensors[name].shape == other.tensors[name].shape and one.tensors[name].dtype == other.tensors[name].dtype
-        for name in one.tensors
+    return list(first.tensors) == list(second.tensors) and all(
+        first.tensors[name].shape == second.tensors[name].shape
+        and first.tensors[name].dtype == second.tensors[name].dtype
+        for name in first.tensors
     )
 
 
-def same_values(one: SentMessage, other: SentMessage) -> bool:
+def same_values(first: SentMessage, second: SentMessage) -> bool:
     """Whether two messages of one form agree in every bit."""
-    return all(identical(one.tensors[name], other.tensors[name]) for name in one.tensors)
+    return all(identical(first.tensors[name], second.tensors[name]) for name in first.tensors)

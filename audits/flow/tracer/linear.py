@@ -100,15 +100,15 @@ def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
     return tensor.reshape(-1).roll(1).reshape(tensor.shape)
 
 
-def _near(one: Tensor, other: Tensor, around: Tensor | None = None) -> bool:
-    if one.shape != other.shape:
+def _near(value: Tensor, twin: Tensor, around: Tensor | None = None) -> bool:
+    if value.shape != twin.shape:
         return False
-    if not one.numel():
+    if not value.numel():
         return True
-    size = 1e-8 * float(other.abs().max()) + 1e-300
+    size = 1e-8 * float(twin.abs().max()) + 1e-300
     if around is not None:
         size += 1e-12 * float(around.abs().max())
-    return bool(((one - other).abs() <= size).all())
+    return bool(((value - twin).abs() <= size).all())
 
 
 def _mapped(slope: Linear, step: Tensor, answers: list[Tensor], rows: Rows, most_terms: int) -> list[Rows] | None:

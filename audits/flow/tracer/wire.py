@@ -139,5 +139,5 @@ class TracedWire(FlowWire):
 def _differs(tensor: Tensor, other: Tensor) -> Tensor:
     """Which elements differ in some bit."""
     size = tensor.element_size()
-    one, two = (t.contiguous().reshape(-1).view(torch.uint8).reshape(-1, size) for t in (tensor, other))
-    return (one != two).any(1)
+    own, others = (t.contiguous().reshape(-1).view(torch.uint8).reshape(-1, size) for t in (tensor, other))
+    return (own != others).any(1)
