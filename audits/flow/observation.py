@@ -152,8 +152,8 @@ def _form(seen: Sequence[tuple[int, Trail]], base: PlainRun, twin: PlainRun) -> 
 def _differs(number: int, base: PlainRun, twin: PlainRun) -> bool:
     if number >= min(len(base.messages), len(twin.messages)):
         return True
-    one, other = base.messages[number], twin.messages[number]
-    return not same_form(one, other) or not same_values(one, other)
+    first, second = base.messages[number], twin.messages[number]
+    return not same_form(first, second) or not same_values(first, second)
 
 
 def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainRun, other: PlainRun) -> MessageState:
