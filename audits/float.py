@@ -8,8 +8,9 @@ that is possible in one world alone tells for certain which world it was release
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,9 +61,14 @@ class Numbers:
 
     def chosen(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> Numbers:
         """Some of them."""
-        parts = (values[which] for values in (self.released, self.own, self.other, self.places))
-        released, own, other, places = parts
-        return Numbers(released=released, own=own, other=other, places=places, std=self.std, kind=self.kind)
+        return Numbers(
+            released=self.released[which],
+            own=self.own[which],
+            other=self.other[which],
+            places=self.places[which],
+            std=self.std,
+            kind=self.kind,
+        )
 
     @property
     def apart(self) -> NDArray[np.bool_]:
@@ -171,7 +177,7 @@ def _of_round(twins: TwinRound) -> list[tuple[str, Numbers]]:
     ]
 
 
-_TYPES = {
+_TYPES: Mapping[torch.dtype, np.dtype[Any]] = {
     torch.float16: np.dtype(np.float16),
     torch.bfloat16: np.dtype(np.float32),
     torch.float32: np.dtype(np.float32),

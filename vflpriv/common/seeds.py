@@ -182,16 +182,21 @@ def _read(path: Path) -> bytes | None:
         return file.read()
 
 
+_Next64 = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
+_Next32 = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
+_NextDouble = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)
+
+
 class _BitGenerator(ctypes.Structure):
     """What numpy asks of a bit generator: four functions of a state (numpy/random/bitgen.h)."""
 
-    _fields_ = [
+    _fields_ = (
         ("state", ctypes.c_void_p),
-        ("next_uint64", ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)),
-        ("next_uint32", ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)),
-        ("next_double", ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)),
-        ("next_raw", ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)),
-    ]
+        ("next_uint64", _Next64),
+        ("next_uint32", _Next32),
+        ("next_double", _NextDouble),
+        ("next_raw", _Next64),
+    )
 
 
 class _Bits:
@@ -200,14 +205,13 @@ class _Bits:
     def __init__(self, key: SecretKey) -> None:
         self.lock = threading.Lock()
         numbers = _endless(key)
-        types = dict(_BitGenerator._fields_)
         # numpy keeps the pointers alone: the functions live as long as this object, which the generator holds.
         self._functions = _BitGenerator(
             None,
-            types["next_uint64"](lambda _: next(numbers)),
-            types["next_uint32"](lambda _: next(numbers) >> 32),
-            types["next_double"](lambda _: (next(numbers) >> 11) * 2.0**-53),
-            types["next_raw"](lambda _: next(numbers)),
+            _Next64(lambda _: next(numbers)),
+            _Next32(lambda _: next(numbers) >> 32),
+            _NextDouble(lambda _: (next(numbers) >> 11) * 2.0**-53),
+            _Next64(lambda _: next(numbers)),
         )
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
