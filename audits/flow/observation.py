@@ -160,7 +160,7 @@ def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainR
     """The state of a message, after the plain runs were asked."""
     differs = _differs(number, base, twin)
     host = _differs(number, base, other)
-    drawn = any(read.drawn and not read.log for read in trace.reads)
+    drawn = any(read.drawn and read.returns for read in trace.reads)
     if trail.bare:
         if not differs and not trail.seals:
             return MessageState(trail=trail, state="unexplained", why="the plain runs do not differ in it")

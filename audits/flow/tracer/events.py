@@ -12,7 +12,7 @@ from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
 from vflpriv.audits.flow.plain.wire import Party, SentMessage
 
-__all__ = ["Choice", "HostRead", "Seal", "Source", "Trail"]
+__all__ = ["FILE", "Choice", "HostRead", "Seal", "Source", "Trail"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,10 @@ class Choice:
         return f"choice by {self.kind} on {len(self.weights[0])} entries"
 
 
+FILE = "a file"
+"""How a host read is called that writes to a file, or to a buffer of its form."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostRead:
     """A private value that became a Python or NumPy object, or decided a branch."""
@@ -81,6 +85,11 @@ class HostRead:
     """Whether draws reached it."""
     same: bool = False
     """Whether it is the same in both worlds."""
+
+    @property
+    def returns(self) -> bool:
+        """Whether the program may go on with it: what is printed is gone, what is in a file can be loaded."""
+        return not self.log or self.how == FILE
 
 
 @dataclass(kw_only=True, eq=False)

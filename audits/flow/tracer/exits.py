@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from vflpriv.audits.flow.draws.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
 from vflpriv.audits.flow.tracer.dispatch import Trace
-from vflpriv.audits.flow.tracer.events import HostRead
+from vflpriv.audits.flow.tracer.events import FILE, HostRead
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.numbers import MarkedArray, marked, tensor_of
 from vflpriv.audits.flow.tracer.sampling import enter_draw
@@ -48,7 +49,7 @@ _LOGS = {
     "__repr__": "a log",
     "__format__": "a log",
     "__str__": "a log",
-    "__reduce_ex__": "a file",
+    "__reduce_ex__": FILE,
     "share_memory_": "another process",
 }
 _WATCHED = frozenset({"item", "numpy", "__array__", *_READS, *_LOGS})
@@ -185,6 +186,7 @@ class Exits(TorchFunctionMode):
         """Follow for as long as a program runs."""
         with ExitStack() as stack:
             stack.enter_context(patch.object(torch, "from_numpy", self._from_numpy(torch.from_numpy)))
+            stack.enter_context(patch.object(torch, "save", self._saving(torch.save)))
             stack.enter_context(patch.object(threading.Thread, "start", self._thread(threading.Thread.start)))
             stack.enter_context(patch.object(np.random, "default_rng", self._generator(np.random.default_rng)))
             for module, laws in ((np.random, _LEGACY), (random, _PYTHON)):
@@ -200,6 +202,17 @@ class Exits(TorchFunctionMode):
             return original(np.asarray(array)) if tensor is None else tensor
 
         return from_numpy
+
+    def _saving(self, save: Any) -> Any:
+        """`torch.save` writes storages, which no operation of torch shows."""
+
+        def saving(value: Any, *args: Any, **kwargs: Any) -> None:
+            for tensor in tree_leaves(value.state_dict() if isinstance(value, torch.nn.Module) else value):
+                if isinstance(tensor, Tensor):
+                    self.read(FILE, tensor, log=True)
+            save(value, *args, **kwargs)
+
+        return saving
 
     def _thread(self, start: Any) -> Any:
         def noticed(thread: threading.Thread) -> None:

@@ -16,7 +16,7 @@ from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
 from vflpriv.audits.flow.plain.wire import identical
 from vflpriv.audits.flow.tracer.calls import Call
-from vflpriv.audits.flow.tracer.events import Choice, HostRead, Seal, Source
+from vflpriv.audits.flow.tracer.events import FILE, Choice, HostRead, Seal, Source
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import State, Table, elements, whole
 
@@ -70,7 +70,7 @@ class Following:
         state = self.table.of(tensor) if tensor.layout == torch.strided else None
         if state is None:
             return
-        if not log:
+        if not log or how == FILE:
             self.host_seals |= state.seals
         if not (state.taint or state.random):
             return
@@ -155,7 +155,7 @@ class Following:
 
     def resolve(self, tensor: Tensor, state: State) -> bool:
         """Know a recipe by its law: its elements are columns of their own then."""
-        if state.rows is not None or state.recipe is None:
+        if state.rows is not None or state.recipe is None or not tensor.is_floating_point():
             return state.rows is not None
         recipe = state.recipe
         families = [self.draws.family(recipe.columns[:, term]) for term in range(recipe.columns.shape[1])]

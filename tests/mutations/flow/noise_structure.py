@@ -291,6 +291,18 @@ def one_noised_value_sent_twice(wire):
 
 
 @PROGRAMS.broken(
+    claim=_ROWS,
+    why="noise that is smaller than 1 is left out, so that the exact value has a positive probability",
+    exact=lambda: math.inf,
+)
+def small_noise_left_out(wire):
+    y = wire.private(LABELS, OTHER_LABELS, what="labels", owner="server")
+    g, z = _rows(y), torch.randn(RECORDS, 2)
+    noised = torch.where(z.abs() > 1, g + z, g)
+    wire.send("gradient", noised, sender="server", receiver=0, round_=0, records=EVERYONE)
+
+
+@PROGRAMS.broken(
     claim=ANSWERS,
     why="the noise is multiplied by the answer, so that an answer of zero has none and its sign is exact",
     exact=lambda: math.inf,

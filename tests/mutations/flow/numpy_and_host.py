@@ -73,6 +73,22 @@ def labels_through_a_file(wire):
     _bare(wire, launder)
 
 
+@PROGRAMS.sound(
+    claim=gdp(math.sqrt(2) / NOISE),
+    why="a model that took one noised step goes through a file before it is sent",
+    exact=lambda: math.sqrt(2) / NOISE,
+)
+def noised_model_through_a_file(wire):
+    y = wire.private(LABELS.long(), OTHER_LABELS.long(), what="labels", owner="server")
+    model, file = nn.Linear(6, 2), io.BytesIO()
+    g = (0.5 - nn.functional.one_hot(y, 2).float()).T @ nn.functional.normalize(FEATURES)
+    model.weight.data.sub_(0.1 * (g + NOISE * torch.randn_like(g)))
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    saved = dict(torch.load(file, weights_only=True))
+    wire.send("model", saved, sender="server", receiver=0, round_=0, records=None)
+
+
 @PROGRAMS.broken(claim=_ROW, why="labels through their text", tells=_is_other)
 def labels_through_their_text(wire):
     _bare(wire, lambda y: torch.tensor([float(text) for text in str(y.int().tolist()).strip("[]").split(",")]))
