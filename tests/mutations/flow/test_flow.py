@@ -25,6 +25,7 @@ SOUND_CALLED_UNMEASURED: frozenset[str] = frozenset(
         "label-sets",
         "labels-that-cancel",
         "one-share-of-two",
+        "noised-model-through-a-file",
     }
 )
 """What the tracer is known to say wrongly today. A program that it has learned to judge must be taken off."""
