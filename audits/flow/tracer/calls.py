@@ -38,6 +38,7 @@ class Call:
         self.name, places, names, self.views, self.pointwise = _schema(op)
         self.tensors: list[Tensor] = []
         self.written: list[int] = []
+        self._doubles: list[Tensor] | None = None
         for place, value in enumerate(args):
             self._take(value, place in places)
         for name, value in kwargs.items():
@@ -84,9 +85,9 @@ class Call:
 
     def again(self, replaced: Mapping[int, Tensor]) -> list[Tensor]:
         """The results with some arguments replaced, in double precision, without touching anything."""
-        tensors = []
-        for number, tensor in enumerate(self.tensors):
-            value = replaced.get(number, tensor).detach()
-            value = value.double() if value.is_floating_point() else value
-            tensors.append(value.clone() if number in self.written or value is not tensor else value)
+        if self._doubles is None:
+            self._doubles = [t.detach().double() if t.is_floating_point() else t.detach() for t in self.tensors]
+        tensors = [replaced.get(number, tensor) for number, tensor in enumerate(self._doubles)]
+        for number in self.written:
+            tensors[number] = tensors[number].clone()
         return self.results(self.run(tensors, double=True), tensors)
