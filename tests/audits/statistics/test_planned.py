@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from vflpriv.audits.statistics.bounds import _log_density, mu_known_sigma, standardised
+from vflpriv.audits.statistics.bounds import _log_density, clopper_pearson_upper, mu_known_sigma, standardised, tail
 
 
 @pytest.mark.parametrize(("mean", "rate"), [(0.7, 0.3), (3.1, 0.05), (-1.3, 0.9)])
@@ -29,3 +31,23 @@ def test_ratios_are_standardised_by_the_distance_if_it_is_one_distance() -> None
     assert standardised(ratios, np.array([6.25, 6.25, 6.3])) is None
     assert standardised(ratios, np.array([6.25, 0.0, 6.25])) is None
     assert standardised(ratios, np.array([])) is None
+
+
+@pytest.mark.parametrize(("n", "p"), [(10, 0.5), (7, 0.3), (23, 0.61), (1, 0.9)])
+def test_tails_of_binomials_are_sums_where_they_are_small_and_one_elsewhere(n: int, p: float) -> None:
+    for k in range(n + 1):
+        exact = sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1))
+        assert tail(k, n, p) == pytest.approx(exact if k <= n * p - 1 else 1.0)
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 0), (0, -1), (2, 1), (-1, 5), (6, 5)])
+def test_more_errors_than_trials_are_refused(k: int, n: int) -> None:
+    with pytest.raises(ValueError, match="Expected 0 <= errors"):
+        clopper_pearson_upper(k, n, 0.05)
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), [(0, 1, 0.05), (3, 7, 0.2), (6, 7, 0.01), (1, 50, 0.3)])
+def test_an_upper_bound_is_the_root_of_the_binomial_tail(k: int, n: int, alpha: float) -> None:
+    bound = clopper_pearson_upper(k, n, alpha)
+    assert sum(math.comb(n, i) * bound**i * (1 - bound) ** (n - i) for i in range(k + 1)) == pytest.approx(alpha)
+    assert clopper_pearson_upper(n, n, alpha) == 1.0
