@@ -385,6 +385,15 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
+_HEAD = """\
+# Changes that a module's own tests notice
+
+Written by `python -m tools.mutants --missed --table benchmarks/results/mutants.md`. Modules of `tools/mutants.toml` that
+are not here have not been tried; a module may have changed since.
+
+"""
+
+
 def table(tried: Iterable[tuple[Trial, bool]]) -> str:
     """One line for each module: how many changes, how many noticed."""
     rows: dict[str, list[bool]] = defaultdict(list)
@@ -408,6 +417,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--missed", action="store_true", help="list what nobody noticed so far, and try nothing")
     parser.add_argument("--store", type=Path, default=STORE, help="the file of the answers")
+    parser.add_argument("--table", type=Path, help="write the table of what is known into this file")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     chosen = trials(arguments.modules)
@@ -421,6 +431,8 @@ def main() -> None:
         if not noticed:
             print(f"not noticed: {trial.name}  (line {trial.mutant.lines.start})")
     print(table(known), end="")
+    if arguments.table is not None:
+        arguments.table.write_text(_HEAD + table(known), encoding="utf-8")
 
 
 def attempt(chosen: Sequence[Trial], store: Store, workers: int) -> None:

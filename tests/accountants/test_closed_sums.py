@@ -282,6 +282,25 @@ def test_calibrated_noise_of_secret_batches_spends_the_budget_and_no_more() -> N
     assert 1.1 * (1 - 2e-4) <= accountant.budget(exposure_of(std), 1e-4).upper <= 1.1
 
 
+class _Coarse(GdpAccountant):
+    """Its quick bound is three percent above its budget."""
+
+    def upper(self, exposure: Exposure, delta: float) -> float:
+        return 1.03 * self.budget(exposure, delta).upper
+
+
+def test_the_budget_decides_where_the_quick_bound_lies_above_it() -> None:
+    """In closed form: mu² of 0.9 falls by the 0.25 of a fixed release, and the noise has what is left."""
+
+    def exposure_of(std: float) -> Exposure:
+        return expose(event(Gaussian(std), 1.7, 3), event(Gaussian(2.0)))
+
+    for accountant in (GdpAccountant(), _Coarse()):
+        std = calibrate_noise(exposure_of, epsilon=epsilon_of(0.9, 1e-3), delta=1e-3, accountant=accountant)
+        assert std == pytest.approx(1.7 * math.sqrt(3 / (0.81 - 0.25)), rel=3e-4)
+        assert accountant.budget(exposure_of(std), 1e-3).upper <= epsilon_of(0.9, 1e-3)
+
+
 # Curves -------------------------------------------------------------------------------------------------------------
 
 
