@@ -388,24 +388,26 @@ def _files(path: Path) -> list[Path]:
 _HEAD = """\
 # Changes that a module's own tests notice
 
-Written by `python -m tools.mutants --missed --table benchmarks/results/mutants.md`. Modules of `tools/mutants.toml` that
-are not here have not been tried; a module may have changed since.
+Written by `python -m tools.mutants --missed --table benchmarks/results/mutants.md` from the answers of earlier runs.
+Modules of `tools/mutants.toml` that are not here have not been tried; a module may have changed since.
 
 """
 
 
-def table(tried: Iterable[tuple[Trial, bool]]) -> str:
-    """One line for each module: how many changes, how many noticed."""
+def table(known: Iterable[tuple[Trial, bool]], chosen: Iterable[Trial]) -> str:
+    """One line for each module that was tried: how many changes there are, how many were tried, how many noticed."""
     rows: dict[str, list[bool]] = defaultdict(list)
-    for trial, noticed in tried:
+    for trial, noticed in known:
         rows[str(trial.module.relative_to(ROOT))].append(noticed)
+    there = Counter(str(trial.module.relative_to(ROOT)) for trial in chosen)
     listed = Counter(entry.module for entry in equivalents())
-    lines = ["| module | changes | noticed by its own tests | | change nothing |", "|---|---|---|---|---|"]
+    lines = ["| module | changes | tried | noticed | of those tried | listed reasons |", "|---|---|---|---|---|---|"]
     for name, seen in sorted(rows.items()):
-        lines.append(f"| {name} | {len(seen)} | {sum(seen)} | {sum(seen) / len(seen):.1%} | {listed[name] or ''} |")
-    everything = [noticed for seen in rows.values() for noticed in seen]
-    share = sum(everything) / max(1, len(everything))
-    lines.append(f"| all | {len(everything)} | {sum(everything)} | {share:.1%} | {sum(listed[n] for n in rows)} |")
+        share = f"{sum(seen) / len(seen):.1%}"
+        lines.append(f"| {name} | {there[name]} | {len(seen)} | {sum(seen)} | {share} | {listed[name] or ''} |")
+    tried, noticed = sum(map(len, rows.values())), sum(map(sum, rows.values()))
+    total = f"{sum(there[name] for name in rows)} | {tried} | {noticed} | {noticed / max(1, tried):.1%}"
+    lines.append(f"| all | {total} | {sum(listed[name] for name in rows)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -430,9 +432,9 @@ def main() -> None:
     for trial, noticed in known:
         if not noticed:
             print(f"not noticed: {trial.name}  (line {trial.mutant.lines.start})")
-    print(table(known), end="")
+    print(table(known, chosen), end="")
     if arguments.table is not None:
-        arguments.table.write_text(_HEAD + table(known), encoding="utf-8")
+        arguments.table.write_text(_HEAD + table(known, chosen), encoding="utf-8")
 
 
 def attempt(chosen: Sequence[Trial], store: Store, workers: int) -> None:
