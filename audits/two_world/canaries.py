@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 
-__all__ = ["REACH", "SEARCHED", "craft", "plan"]
+__all__ = ["REACH", "SEARCHED", "craft", "plan", "strongest_unit"]
 
 _CANDIDATES = 48
 _SEEDS = 8
@@ -31,6 +31,8 @@ SEARCHED = range(1 << 62, (1 << 62) + _SEEDS)
 _COMPARED = range(SEARCHED.stop, SEARCHED.stop + 4 * _SEEDS)
 """Numbers of the replicas on which the best canary that was found is compared with the natural one."""
 REACH = 10.0
+_WITH_FEATURES = (Unit.FEATURES, Unit.RECORD)
+"""The units of which canaries of the data change a device's features between the worlds."""
 
 
 def plan(
@@ -43,24 +45,27 @@ def plan(
     rate: float | None = None,
     reach: float = REACH,
     views: Sequence[Adversary] = (),
+    holders: Collection[int] = (),
 ) -> Canary:
     """The canary of one replica. World 0 is the data as it is, unless the canary is crafted or at the clip.
 
     A crafted canary's features lie within `reach` times the range of the data. It is the one that moves noised releases
-    most, or, with `views`, what these show of its rows.
+    most, or, with `views`, what these show of its rows. A record as a whole has another label and other features at one
+    device, which is none of the `holders`, if there is another one.
     """
     label = int(system.data.labels[record])
     shift = int(host_generator(system.seed, "canary", record).integers(1, system.data.classes))
     changed = unit in (Unit.LABEL, Unit.RECORD)
     labels = (label, (label + shift) % system.data.classes if changed else label)
-    device = _busiest(system.schedule, record if unit.per_record else None)
+    device = _busiest(system.schedule, record if unit.per_record else None, holders)
+    whole = unit in (Unit.LABEL, Unit.ADD_REMOVE) or (unit is Unit.RECORD and kind is CanaryKind.WORST_CASE)
     bare = Canary(
         kind=kind,
         record=record,
         world=torch.zeros(1, dtype=torch.int64),
         labels=labels,
         unit=unit,
-        devices=() if unit in (Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE) else (device,),
+        devices=() if whole else (device,),
         rate=rate,
     )
     if bare.at_clip:
@@ -72,8 +77,8 @@ def plan(
         tried = [replace(bare, factors={device: (s, o)}) for s in sizes for o in others]
         return tried[0] if len(tried) == 1 else max(tried, key=lambda canary: _distance(system, canary))
     if kind is CanaryKind.NATURAL:
-        return replace(bare, pairs={device: _farthest(system, record, device)}) if unit is Unit.FEATURES else bare
-    key = system.result_key(store, "features", unit, record, labels, reach, *views)
+        return replace(bare, pairs={device: _farthest(system, record, device)}) if unit in _WITH_FEATURES else bare
+    key = system.result_key(store, "features", unit, record, labels, reach, bare.devices, *views)
     form = TensorForm(names=[str(m) for m in bare.devices or range(system.data.devices)], rows=1)
     blocks = store.result(
         Entry(key=key, form=form), lambda: {str(m): block for m, block in craft(system, bare, reach, views).items()}
@@ -83,14 +88,30 @@ def plan(
 
 def _carrying(canary: Canary, features: Mapping[int, Tensor]) -> Canary:
     """The canary with these features: a block for each world where the worlds differ in them, else one for both."""
-    return replace(canary, pairs=features) if canary.unit is Unit.FEATURES else replace(canary, blocks=features)
+    return replace(canary, pairs=features) if canary.unit in _WITH_FEATURES else replace(canary, blocks=features)
 
 
-def _busiest(schedule: Schedule, record: int | None) -> int:
-    """The device that takes part most often, in the rounds of this record if one is given."""
-    if record is None:
-        return int(np.argmax(schedule.active.sum(axis=0)))
-    return int(np.argmax([schedule.counts(rounds)[record] for rounds in schedule.active.T]))
+def _busiest(schedule: Schedule, record: int | None, holders: Collection[int] = ()) -> int:
+    """The device, no holder if possible, that takes part most often, in the rounds of this record if one is given."""
+    active = schedule.active.T
+    turns = active.sum(axis=1) if record is None else np.array([schedule.counts(rounds)[record] for rounds in active])
+    others = np.array([m not in holders for m in range(len(active))])
+    return int(np.argmax(np.where(others, turns, -1) if others.any() else turns))
+
+
+def strongest_unit(
+    system: System, record: int, units: Sequence[Unit], views: Sequence[Adversary], holders: Collection[int]
+) -> Unit:
+    """Of these units the one whose change the views show most, on replicas that no trial has.
+
+    It is chosen before any trial, so that a claim is tested once: trials of each would be more tests or fewer trials.
+    """
+    shown = {}
+    for unit in units:
+        canary = plan(system, CanaryKind.NATURAL, record, Store(), unit=unit, holders=holders)
+        features = canary.pairs or {0: system.data.blocks[0][record].unsqueeze(0)}
+        shown[unit] = float(_strength(system, canary, features, views)[0])
+    return max(units, key=lambda unit: shown[unit])
 
 
 def _farthest(system: System, record: int, device: int) -> Tensor:
@@ -116,7 +137,7 @@ def craft(
     for m in canary.devices or range(system.data.devices):
         block = system.data.blocks[m]
         bound = reach * block.abs().amax(0)
-        own, features = block[canary.record], canary.unit is Unit.FEATURES
+        own, features = block[canary.record], canary.unit in _WITH_FEATURES
         bounds[m] = torch.stack((bound, bound)) if features else bound
         candidates[m] = _corners(bounds[m], generator)
         candidates[m][0] = _farthest(system, canary.record, m)[0] if features else own

@@ -1,6 +1,6 @@
 """The methods of the two-world audit, one class each: how the trials of a view are trained, scored and tested.
 
-`choose` picks the method for a claim's view, or says why there is none; `canary_unit` what the canary changes for it.
+`choose` picks the method for a claim's view, or says why there is none; `canary_units` what canaries may change for it.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ __all__ = [
     "Choice",
     "Method",
     "canary_unit",
+    "canary_units",
     "choose",
     "hosts",
     "trainings_per_trial",
@@ -278,7 +279,7 @@ class Choice:
 
 
 def canary_unit(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryKind) -> Unit:
-    """What a canary of this kind changes to test a claim about `unit` before this adversary.
+    """What a canary of this kind usually changes to test a claim about `unit` before this adversary.
 
     A record's contribution sits at the clip as a whole. A record of the data set has its label or its features
     replaced, whichever the adversary sees without noise; where it is neither or both, its label if noised releases
@@ -286,17 +287,29 @@ def canary_unit(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryKi
     is left out where all that the adversary sees of it is in noised releases; elsewhere it is replaced, which is two
     steps of a claim about absence (`Trials.steps`).
     """
+    return canary_units(ledger, adversary, unit, kind)[0]
+
+
+def canary_units(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryKind) -> tuple[Unit, ...]:
+    """Everything that a canary may change to test a claim about `unit` before this adversary, the usual choice first.
+
+    Where both parts of a record are seen, they are its label, features of one device, and both of them at once.
+    """
     if kind is CanaryKind.WORST_CASE or unit not in (Unit.RECORD, Unit.ADD_REMOVE):
-        return unit
+        return (unit,)
     exposure = ledger.exposure(adversary, unit, reading=Reading.PAPER)
     if unit is Unit.ADD_REMOVE and _in_sums_alone(ledger, exposure):
-        return unit
+        return (unit,)
     noised = [r for r in ledger.releases if r.noise.white]
     usual = Unit.LABEL if any(Unit.LABEL in r.sensitivity for r in noised) else Unit.FEATURES
-    parts = [ledger.exposure(adversary, part, reading=Reading.PAPER) for part in (Unit.LABEL, Unit.FEATURES)]
+    # All devices together hold every feature: what changed in them would be known without any message.
+    apart = (Unit.LABEL,) if adversary.kind == "devices" and not adversary.devices else (Unit.LABEL, Unit.FEATURES)
+    parts = [ledger.exposure(adversary, part, reading=Reading.PAPER) for part in apart]
     seen = [e for e in parts if e.not_applicable is None and (e.events or e.unprotected)]
     telling = [e.unit for e in seen if e.unprotected] or [e.unit for e in seen]
-    return telling[0] if telling and usual not in telling else usual
+    first = telling[0] if telling and usual not in telling else usual
+    others = [e.unit for e in seen if e.unit is not first]
+    return (first, *others, Unit.RECORD) if len(seen) > 1 else (first,)
 
 
 def _in_sums_alone(ledger: Ledger, exposure: Exposure) -> bool:

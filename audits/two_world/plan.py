@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.two_world.canaries import REACH, plan
-from vflpriv.audits.two_world.methods import METHODS, Method, canary_unit, choose, hosts
+from vflpriv.audits.two_world.canaries import REACH, plan, strongest_unit
+from vflpriv.audits.two_world.methods import METHODS, Method, canary_units, choose, hosts
 from vflpriv.audits.two_world.replay import Replays
 from vflpriv.audits.two_world.scores import Request, filled, joined, strength_key
 from vflpriv.audits.two_world.trials import Trials
@@ -66,19 +66,21 @@ class Question:
             if choice.refusal is not None:
                 raise VflprivError(f"{adversary}: {choice.refusal}")
         methods = {a: c.method for a, c in choices.items() if c.method is not None}
-        changed = {a: canary_unit(system.ledger, a, self.unit, self.kind) for a in (*self.adversaries, *self.watchers)}
+        changed = {a: canary_units(system.ledger, a, self.unit, self.kind) for a in (*self.adversaries, *self.watchers)}
+        # Likelihood ratios have one canary: before noised releases alone, the worst case is a whole record's anyway.
+        changed = {a: units if a in methods and methods[a].of_rows else units[:1] for a, units in changed.items()}
         sets: list[TrainingSet] = []
-        for unit in dict.fromkeys(changed.values()):
-            own = {a: m for a, m in methods.items() if changed[a] is unit}
+        for units in dict.fromkeys(changed.values()):
+            own = {a: m for a, m in methods.items() if changed[a] == units}
             host = hosts(list(own.values()))
-            watchers = tuple(a for a in self.watchers if changed[a] is unit)
+            watchers = tuple(a for a in self.watchers if changed[a] == units)
             for method in dict.fromkeys(host.values()):
                 views = {a: m for a, m in own.items() if host[m.name] is method}
-                sets.append(TrainingSet(method=method, unit=unit, views=views, watchers=watchers, trials=self.trials))
+                sets.append(TrainingSet(method=method, units=units, views=views, watchers=watchers, trials=self.trials))
                 watchers = ()
             if watchers:
                 whole = METHODS[WHOLE_VIEW]
-                sets.append(TrainingSet(method=whole, unit=unit, views={}, watchers=watchers, trials=self.watched))
+                sets.append(TrainingSet(method=whole, units=units, views={}, watchers=watchers, trials=self.watched))
         return sets
 
 
@@ -87,8 +89,8 @@ class TrainingSet:
     """Trainings with one canary that one method trains: the views that they serve, and by which method each."""
 
     method: Method
-    unit: Unit
-    """What the canary changes."""
+    units: tuple[Unit, ...]
+    """What the canary may change; of several, the one that the views show most is chosen before any trial."""
     views: Mapping[Adversary, Method]
     watchers: tuple[Adversary, ...]
     """The adversaries whose whole view is kept."""
@@ -137,15 +139,21 @@ class Plan:
         """The plan of one set; a crafted canary is searched for, unless it is in the store."""
         method = chosen.method
         seen = [system.ledger.exposure(a, question.unit, reading=Reading.PAPER) for a in chosen.views]
+        eyes = [exposure.adversary for exposure in seen]
+        record = most_exposed(seen, system.schedule) if chosen.units[0].per_record else 0
+        # What an adversary holds tells it nothing: the features that change are those of another device.
+        holders = frozenset(m for eye in eyes for m in eye.members(system.data.devices))
+        several = len(chosen.units) > 1
         canary = plan(
             system,
             question.kind,
-            most_exposed(seen, system.schedule) if chosen.unit.per_record else 0,
+            record,
             store,
-            unit=chosen.unit,
+            unit=strongest_unit(system, record, chosen.units, eyes, holders) if several else chosen.units[0],
             rate=method.rate(system),
             reach=question.reach,
-            views=[exposure.adversary for exposure in seen] if method.of_rows else (),
+            views=eyes if method.of_rows else (),
+            holders=holders,
         )
         return cls(
             system=system,

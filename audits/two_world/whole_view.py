@@ -73,7 +73,7 @@ class Likeness:
 
     What differs between the worlds, the label or the block of a device, is known of every other record in the batch,
     and so is the row that was sent of it. The rows as a linear function of it are fitted on these records by least
-    squares (for labels: the mean of each class), and predict the canary's row in either world.
+    squares (for labels alone: the mean of each class), and predict the canary's row in either world.
     """
 
     def __init__(self, canary: Canary, labels: Tensor, blocks: Sequence[Tensor] = ()) -> None:
@@ -123,6 +123,12 @@ class Likeness:
         )
         table = table.to(precise_device(table.device))
         either = torch.cat([pairs[m].to(table.device).flatten(2) for m in pairs], 2).to(torch.float64)
+        first, second = self._canary.labels
+        if first != second:
+            # A record as a whole: of the label it matters whether it is that of one world or of the other.
+            labels = self._labels.to(table.device).index_select(0, records.to(table.device))
+            table = torch.cat((table, torch.stack((labels == first, labels == second), 1).to(table.dtype)), 1)
+            either = torch.cat((either, torch.eye(2).to(either).expand(len(either), -1, -1)), 2)
         known = torch.ones(len(records), dtype=torch.bool, device=table.device)
         known[places.to(table.device)] = False
         others = table[known].to(torch.float64)

@@ -27,8 +27,13 @@ Call = tuple[str, str]
 PAGE = (ROOT / "docs" / "life-of-an-audit.md").read_text("utf-8")
 STEPS: list[Call] = re.findall(r"^\| `([\w/.]+)` \| `([\w.]+)` \|", PAGE, re.MULTILINE)
 ROUND = re.findall(r"^- `([\w/.]+\.py)`", PAGE, re.MULTILINE)
-BESIDE_THE_ROUND = {"vflpriv/common/lazy.py"}
-"""Decorators that say that no gradients are taken."""
+BESIDE_THE_ROUND = {
+    "vflpriv/common/lazy.py",
+    "vflpriv/core/law.py",
+    "vflpriv/laws/continuous.py",
+    "vflpriv/laws/grid.py",
+}
+"""Decorators that say that no gradients are taken; and the law of the noise, whose rounding is its own idea."""
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from scipy import stats
 from tests.support import make_system, toy_data
 from vflpriv.audits.statistics.bounds import mu_error_rate, p_value_gdp, p_value_rectangle
 from vflpriv.audits.two_world.audit import TwoWorldAudit
-from vflpriv.audits.two_world.methods import METHODS, canary_unit, choose
+from vflpriv.audits.two_world.canaries import plan, strongest_unit
+from vflpriv.audits.two_world.methods import METHODS, canary_unit, canary_units, choose
 from vflpriv.audits.two_world.scores import likeness_key
 from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.two_world.whole_view import Likeness
+from vflpriv.common.store import Store
 from vflpriv.core.audit import AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind, TwoWorldSettings
 from vflpriv.core.claims import Claim, Verdict
@@ -266,3 +269,37 @@ def test_two_steps_of_a_claim_are_never_refuted_by_what_keeps_it():
         assert trials.steps(tested) == 2
         low += trials.p_value(tested) <= 0.05
     assert low / 400 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+
+
+# Which channel
+
+
+@pytest.mark.parametrize(
+    ("variant", "view", "units"),
+    [
+        ("split-concat", "device", (Unit.FEATURES, Unit.LABEL, Unit.RECORD)),
+        ("dpzv-joint", "eavesdropper", (Unit.FEATURES, Unit.LABEL, Unit.RECORD)),
+        ("dpzv-joint", "server", (Unit.FEATURES,)),
+        ("dpzv-joint", "devices(all)", (Unit.LABEL,)),
+    ],
+)
+def test_every_part_that_a_view_sees_and_does_not_hold_may_change(variant, view, units):
+    assert canary_units(make_system(variant).ledger, Adversary.parse(view), Unit.RECORD, NATURAL) == units
+    assert canary_units(make_system(variant).ledger, Adversary.parse(view), Unit.RECORD, WORST) == (Unit.RECORD,)
+
+
+def test_the_channel_that_tells_most_is_chosen_before_the_trials():
+    """Exact gradients tell a device the label; of what it holds itself nothing changes, and would prove nothing."""
+    system, device = make_system("split-concat"), Adversary.parse("device(0)")
+    (finding,) = audited(system, claim(Unit.RECORD, "device(0)"))
+    assert finding.verdict is Verdict.VIOLATED, finding.sentence
+    assert finding.unit in (Unit.LABEL, Unit.RECORD)
+    record = 3
+    units = (Unit.FEATURES, Unit.LABEL, Unit.RECORD)
+    assert strongest_unit(system, record, units, [device], {0}) is not Unit.FEATURES
+    canary = plan(system, NATURAL, record, Store(), unit=Unit.RECORD, holders={0})
+    assert set(canary.pairs) == {1}
+    assert canary.labels[0] != canary.labels[1]
+    first, second = canary.into(system.data), replace(canary, world=torch.ones(1)).into(system.data)
+    assert torch.equal(first.blocks[0], system.data.blocks[0])
+    assert not torch.equal(first.labels_of(torch.tensor([record])), second.labels_of(torch.tensor([record])))
