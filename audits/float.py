@@ -136,7 +136,6 @@ class FloatAudit(Audit[System]):
     summary = "compares the last bits of releases with what each world's noiseless values can become"
     order = 25
     needs = frozenset({Offer.RELEASE_POINTS})
-    on_request = True
 
     def work(self, system: System, context: AuditContext) -> int:
         return 2 * len(_canaries(system, context)) * min(_ROUNDS, system.schedule.rounds)
@@ -228,7 +227,7 @@ def reached(kind: str, numbers: Numbers, canaries: Sequence[TwinCanary]) -> Reac
     looked = looked.chosen(_spread(len(looked.places), _ENTRIES)) if len(looked.places) else looked
     models = []
     if len(looked.places) >= _FEWEST:
-        models = established(looked.released, looked.own, looked.std, looked.kind)
+        models = established(looked.released, looked.own, looked.std, _narrowest(looked))
     apart = looked.chosen(looked.apart)
     by_model = {model.what: _telling(model, apart, len(looked.places)) for model in models}
     steps = max(by_model, key=lambda what: int(by_model[what].sum()), default="")
@@ -244,6 +243,15 @@ def reached(kind: str, numbers: Numbers, canaries: Sequence[TwinCanary]) -> Reac
         first=None if first is None else (int(first[0]), int(first[1]), int(first[2])),
         units=frozenset(unit for unit in units if unit is not None),
     )
+
+
+def _narrowest(numbers: Numbers) -> np.dtype[np.floating]:
+    """The type of fewest bits that holds all released numbers: a message may hold results of a narrower one."""
+    for kind in (np.float16, np.float32):
+        with np.errstate(over="ignore"):
+            if (numbers.released.astype(kind).astype(np.float64) == numbers.released).all():
+                return np.dtype(kind)
+    return numbers.kind
 
 
 def _telling(model: Model, apart: Numbers, agreeing: int) -> NDArray[np.bool_]:

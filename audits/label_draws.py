@@ -22,7 +22,7 @@ __all__ = ["LabelDraws", "epsilon_of_scores", "label_draws"]
 _TOGETHER = 200
 """Trainings whose labels are drawn at once."""
 _DECIMALS = 4
-"""Of scores: what the last bits of floating-point noise tell beside (Mironov 2012) is not measured here."""
+"""Of scores: what the last bits of noise tell beside is the matter of the float audit."""
 _LEVELS = 64
 """Thresholds of which the best is taken, at most."""
 

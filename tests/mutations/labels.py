@@ -105,6 +105,24 @@ class _Fixed(NoisedBefore):
         return super().observe(labels, classes, same)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _SinglePrecision(NoisedBefore):
+    """ALIBI's Laplace noise, drawn and added in single precision."""
+
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        onehot = torch.nn.functional.one_hot(labels, classes)
+        centred = stream.uniform(onehot[0].numel()).reshape(onehot.shape) - 0.5
+        noise = -centred.sign() * torch.log1p(-2 * centred.abs().clamp(max=0.4999999))
+        return onehot + noise * (self.law.level / math.sqrt(2))
+
+
+class SinglePrecision(_Noised):
+    name = "alibi-single-precision"
+
+    def used(self, settings: ZooSettings) -> LabelMechanism:
+        return _SinglePrecision(law=Alibi(settings.label_noise))
+
+
 class LastClassKept(_Noised):
     name = "rr-last-class"
 
@@ -238,6 +256,12 @@ MUTATIONS = (
         "responses come from a seed that is the same in all trainings",
         "total leak",
         labels_case(FixedSeed, **_RR),
+    ),
+    _label(
+        "alibi-single-precision",
+        "Laplace noise is drawn and added in single precision",
+        "total leak",
+        labels_case(SinglePrecision, **_ALIBI),
     ),
     _label("alibi-half-scale", "half the declared Laplace scale", "+100 % of ε", labels_case(HalfScale, **_ALIBI)),
     _label(

@@ -147,26 +147,6 @@ def _short_seed_leaks() -> bool:
     return int(fits.sum()) == 1
 
 
-_GRID = 2.0**-18
-
-
-class _Gridded(Point):
-    """Adds noise in multiples of 2⁻¹⁸: what is finer in the released value is the noiseless value's own."""
-
-    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
-        std = self.mechanism.noise_std
-        return (std * normals / _GRID).round() * _GRID / std
-
-
-GRIDDED = dpzv_case(_engine("missed-grid", _Gridded))
-
-
-def _gridded_leaks() -> bool:
-    """Noise is a whole number of grid steps in every round, so that most other noiseless values are ruled out."""
-    steps = _noise_of(_run(GRIDDED)).double() / _GRID
-    return bool(((steps - steps.round()).abs() < 0.05).all())
-
-
 # Leaks that depend on what no audit tries -----------------------------------------------------------------------------
 
 _TRIGGER = 0.123456789
@@ -371,13 +351,6 @@ MISSED = (
         "total leak",
         SHORT_SEED,
         _short_seed_leaks,
-    ),
-    _missed(
-        "grid",
-        "noise is a multiple of 2⁻¹⁸, so that the finer digits of a release are those of the value that it hides",
-        "total leak",
-        GRIDDED,
-        _gridded_leaks,
     ),
     _missed(
         "back-door",

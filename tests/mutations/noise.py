@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from vflpriv.core.engine import Contributions
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.split import Split
 from vflpriv.training.engines.zoo_vfl import ZooVfl
-from vflpriv.training.mechanisms.base import Mechanism, ReleasePoint
+from vflpriv.training.mechanisms.base import Mechanism, ReleasePoint, ScalarMean
+from vflpriv.training.mechanisms.uplink import EmbeddingClip
 
 __all__ = ["MUTATIONS", "SPLIT", "QuietLater", "TakenBack"]
 
@@ -110,6 +112,17 @@ class _Quantised(Point):
         return normals.round()
 
 
+_STEP = 2.0**-18
+
+
+class _InSteps(Point):
+    """Adds noise in multiples of 2⁻¹⁸: what is finer in the released value is the noiseless value's own."""
+
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        std = self.mechanism.noise_std
+        return (std * normals / _STEP).round() * _STEP / std
+
+
 class _OfSignal(Point):
     def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
         return normals * (self.exact.abs() / 0.2).clamp(max=1.5)
@@ -171,6 +184,32 @@ class QuietLater(Joint):
         self.start = {name: value.clone() for name, value in self.bottom_parameters[0].items()}
 
 
+# Noise whose last bits tell what it was added to ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SinglePrecision(ScalarMean):
+    """Adds noise in single precision, as most programs do."""
+
+    def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
+        return noiseless + self.noise_std * draws.to(torch.float32)
+
+
+class SinglePrecision(Joint):
+    name = "noise-single-precision"
+
+    def used(self, mechanism: Mechanism) -> Mechanism:
+        return _SinglePrecision(**{field.name: getattr(mechanism, field.name) for field in fields(mechanism)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HalfPrecision(EmbeddingClip):
+    """Rounds rows to half precision, and adds the noise then."""
+
+    def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
+        return (noiseless.half() + (self.noise_std * draws).half()).to(torch.float32)
+
+
 # Noise on many entries ----------------------------------------------------------------------------------------------
 
 
@@ -184,6 +223,17 @@ class _Rows(ZooVfl):
     ) -> ReleasePoint:
         made = super().release_point(kind, mechanism, stream=stream, internal=internal)
         return swapped(self, made, self.point_type)
+
+
+class HalfPrecision(_Rows):
+    name = "noise-half-precision"
+
+    def release_point(
+        self, kind: str, mechanism: Mechanism, *, stream: str = "noise", internal: bool = False
+    ) -> ReleasePoint:
+        made = super().release_point(kind, mechanism, stream=stream, internal=internal)
+        rounded = _HalfPrecision(**{field.name: getattr(mechanism, field.name) for field in fields(mechanism)})
+        return swapped(self, made, Point, rounded)
 
 
 class _Repeating(Point):
@@ -278,6 +328,20 @@ MUTATIONS = (
     _point("noise-mixed", "half of the variance is that of seven rounds before", "+41 % and more", _Mixed),
     _point("noise-quantised", "noise is rounded to whole standard deviations", "total leak", _Quantised),
     _point("noise-of-signal", "noise in proportion to the value that it hides", "unbounded", _OfSignal),
+    _point("noise-in-steps", "noise is a multiple of 2⁻¹⁸, and the value that it hides is not", "total leak", _InSteps),
+    _noise(
+        "noise-single-precision",
+        "noise is added in single precision",
+        "total leak",
+        dpzv_case(SinglePrecision, canaries=("worst-case",)),
+        fast=True,
+    ),
+    _noise(
+        "noise-half-precision",
+        "rows are rounded to half precision before the noise, and not after it",
+        "total leak",
+        _rows(HalfPrecision, batch_size=20),
+    ),
     _point("noise-public", "noise from the stream whose seed devices hold", "total leak", _Public),
     _point("noise-fixed-seed", "noise from a seed that is the same in all trainings", "total leak", _FixedSeed),
     _point("noise-telescoping", "each round takes back the noise of the one before", "total leak", _Telescoping),

@@ -55,7 +55,7 @@ def test_what_it_releases_through_a_release_point_is_heard_by_every_audit(tmp_pa
     plugin = Plugin(tmp_path, "vflpriv.engines", "NoisedSum", NOISED_SUM)
     report = audited(plugin, "noised-sum", aggregation="sum", protection="embedding", noise_std=1.5)
     (system,) = report["systems"]
-    assert {check["audit"] for check in system["checks"]} == {"wire", "sensitivity", "noise", "server-state"}
+    assert {check["audit"] for check in system["checks"]} == {"wire", "sensitivity", "noise", "float", "server-state"}
     assert [check["verdict"] for check in system["checks"] if check["audit"] == "noise"] == ["consistent"]
     assert system["budgets"]
     assert any(attack["success"] is not None for attack in system["attacks"])

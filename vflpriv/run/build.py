@@ -58,7 +58,6 @@ __all__ = ["Audited", "build_report"]
 
 _NEVER_TESTED = (
     "active or malicious devices: every party follows the protocol and looks",
-    "floating-point side channels of the noise (Mironov 2012)",
     "what is not on the wire: timing, logs, files, sizes of packets",
     "leaks that show only to the holder of a key, only for one particular record, or only while nobody audits",
 )
