@@ -153,7 +153,7 @@ def _fit(recipe: Recipe, draws: Tensor, standard: Tensor, levels: Tensor) -> tup
     middle, top = len(draws) // 2, len(draws) - 4
     shifts, scales = [], []
     for chosen in _chunks(recipe, len(draws)):
-        values = recipe.made([draws[:, None].expand(-1, len(chosen))], chosen)
+        values = recipe.made([draws[:, None].expand(-1, len(chosen))], chosen).double()
         scale = (values[top] - values[middle]) / (standard[top] - standard[middle])
         shift = values[middle] - scale * standard[middle]
         wanted = shift + scale * standard[:, None]
@@ -188,7 +188,7 @@ def _proportional(recipe: Recipe, pair: Tensor, standard: Tensor) -> tuple[Tenso
     high, low = int(standard.argmax()), int(standard.argmin())
     shifts, scales = [], []
     for chosen in _chunks(recipe, len(standard)):
-        values = recipe.made([draws[:, None].expand(-1, len(chosen)) for draws in pair], chosen)
+        values = recipe.made([draws[:, None].expand(-1, len(chosen)) for draws in pair], chosen).double()
         scale = (values[high] - values[low]) / (standard[high] - standard[low])
         shift = values[high] - scale * standard[high]
         near = (values - shift - scale * standard[:, None]).abs() <= 1e-4 * scale.abs()

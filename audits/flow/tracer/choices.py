@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.draws.families import DISCRETE, GUMBEL, NORMAL, Family
-from vflpriv.audits.flow.draws.recipes import Coin, Outcome
+from vflpriv.audits.flow.draws.recipes import Coin, Outcome, Recipe
 from vflpriv.audits.flow.tracer.calls import Call
 from vflpriv.audits.flow.tracer.events import Choice
 from vflpriv.audits.flow.tracer.following import Following
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import NOTHING, State, elements, whole
 
-__all__ = ["by_probabilities", "coin", "compared", "noisy_largest", "through"]
+__all__ = ["by_probabilities", "coin", "compared", "noisy_largest", "stepped", "through"]
 
 _MOST_OUTCOMES = 64
 _MOST_ELEMENTS = 1 << 18
@@ -203,6 +203,11 @@ def by_probabilities(trace: Following, call: Call, out: Tensor, taint: frozenset
 # Comparisons of a draw
 
 
+def _of_storage(recipe: Recipe, tensor: Tensor) -> bool:
+    """Whether a recipe has an element for each of the tensor's storage."""
+    return len(recipe.columns) * tensor.element_size() == tensor.untyped_storage().nbytes()
+
+
 def compared(trace: Following, call: Call, states: Sequence[State | None]) -> Any:
     """A pointwise operation from a real draw to true or false: a coin whose probability is found by bisection."""
     random = [n for n, s in enumerate(states) if s is not None and s.random]
@@ -212,7 +217,7 @@ def compared(trace: Following, call: Call, states: Sequence[State | None]) -> An
     if state is None or state.recipe is None or state.recipe.columns.shape[1] != 1 or state.taint:
         return None
     family = trace.draws.family(state.recipe.columns.reshape(-1)) if len(state.recipe.columns) else None
-    if family is None or family is DISCRETE or not whole(tensor):
+    if family is None or family is DISCRETE or not _of_storage(state.recipe, tensor):
         return None
     shape = torch.broadcast_shapes(*[t.shape for t in call.tensors])
     recipe = state.recipe.at(elements(tensor).reshape(tensor.shape).expand(shape).reshape(-1))
@@ -247,6 +252,62 @@ def compared(trace: Following, call: Call, states: Sequence[State | None]) -> An
     rolled = [[(no, 1 - share), (yes, share)] for share in shares[2:]]
     _enter(trace, result, kept, made, rolled, call.name)
     return out
+
+
+def stepped(trace: Following, call: Call, states: Sequence[State | None]) -> Any:
+    """A draw that becomes whole numbers, as `(u * 9).long()` does: a coin whose outcomes are met one after another."""
+    state, tensor = states[0], call.tensors[0]
+    if len(states) != 1 or call.written or state is None or state.recipe is None or state.taint:
+        return None
+    if not _of_storage(state.recipe, tensor):
+        return None
+    recipe = state.recipe.at(elements(tensor))
+    family = trace.draws.family(recipe.columns.reshape(-1)) if len(recipe.columns) else None
+    if recipe.columns.shape[1] != 1 or family is None or family is DISCRETE:
+        return None
+
+    def value(levels: Tensor) -> Tensor | None:
+        made = [recipe.made([family.quantile(levels)[None]], None)[0]]
+        answers = call.results(call.run(made), made)
+        return answers[0] if len(answers) == 1 and answers[0].dtype == torch.int64 else None
+
+    outcomes = _steps(value, len(recipe.columns))
+    if outcomes is None:
+        return None
+    out = trace.both(call)
+    (result,) = call.results(out)
+    seals = NOTHING.union(*[s.seals for s in states if s is not None])
+    kept = trace.mark(result, NOTHING, seals, masked=False)
+    kept.coin = Coin(recipe.columns, tuple(Outcome((v, v), (w, w)) for v, w in outcomes))
+    return out
+
+
+def _steps(value: Callable[[Tensor], Tensor | None], count: int) -> list[tuple[Tensor, Tensor]] | None:
+    """The values of a rising or falling step function of one draw, with the probability of each, element by element."""
+    low, high = (torch.full((count,), level, dtype=torch.float64) for level in (1e-15, 1 - 1e-15))
+    current, last = value(low), value(high)
+    if current is None or last is None:
+        return None
+    sign = torch.where(last < current, -1, 1)
+    outcomes: list[tuple[Tensor, Tensor]] = []
+    before = torch.zeros(count, dtype=torch.float64)
+    for _ in range(_MOST_OUTCOMES):
+
+        def passed(levels: Tensor, current: Tensor = current) -> Tensor:
+            answer = value(levels)
+            assert answer is not None
+            return answer * sign <= current * sign
+
+        until = _share(passed, count)
+        if until is None:
+            return None
+        outcomes.append((current, until - before))
+        if torch.equal(current, last):
+            return outcomes
+        following = value(torch.minimum(until, high))
+        assert following is not None
+        current, before = torch.where(until < 1, following, current), until
+    return None
 
 
 def _share(truth: Callable[[Tensor], Tensor | None], count: int) -> Tensor | None:

@@ -164,9 +164,10 @@ class Trace(Following, TorchDispatchMode):
                 return tossed
         rows = self._linear(call, states)
         if rows is None and call.pointwise:
-            compared = choices.compared(self, call, states)
-            if compared is not None:
-                return compared
+            for tossed in (choices.compared, choices.stepped):
+                made_of_coins = tossed(self, call, states)
+                if made_of_coins is not None:
+                    return made_of_coins
         if rows is None:
             picked = choices.noisy_largest(self, call, states)
             if picked is not None:
