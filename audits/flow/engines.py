@@ -9,32 +9,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.plain.wire import FlowWire, Party, Program
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, Program, View
 from vflpriv.audits.twins.pairs import TwinCanary, in_world
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
-from vflpriv.core.units import Unit
 from vflpriv.core.wire import Message, Wire
 from vflpriv.core.wire import Party as Link
 
-__all__ = ["engine_program"]
+__all__ = ["changed_features", "engine_program", "private_data"]
 
 
-def engine_program(system: System, canary: TwinCanary) -> Program:
-    """Train the system once, with the canary's values in the world that the wire is of."""
+def engine_program(
+    system: System, canary: TwinCanary, *, view: View = "eavesdropper", rounds: int | None = None
+) -> Program:
+    """Train the system once, or so many rounds of it, with the canary's values in the world that the wire is of.
+
+    An eavesdropper does not see encrypted messages.
+    """
 
     def train(wire: FlowWire) -> None:
         engine = system.train([0], data=private_data(system.data, canary, wire))
-        engine.run(_EngineWire(wire))
+        sent = _EngineWire(wire, hides_encrypted=view == "eavesdropper")
+        engine.run(sent, stop=None if rounds is None else lambda round_: round_ + 1 >= rounds)
 
     return train
 
 
 def private_data(data: VerticalData, canary: TwinCanary, wire: FlowWire) -> VerticalData:
-    """The data of one replica, in which everything that the canary's unit may change is private."""
-    assert canary.unit is not None
+    """The data of one replica, in which everything of the kinds that the canary changes is private, in all records."""
     first, second = (in_world(data, [canary], world).overrides for world in (0, 1))
     assert first is not None
     assert second is not None
@@ -43,10 +48,10 @@ def private_data(data: VerticalData, canary: TwinCanary, wire: FlowWire) -> Vert
         return wire.private(values, others, what=what, owner=owner)
 
     labels, overridden = data.labels, first.labels
-    if canary.unit in (Unit.LABEL, Unit.RECORD) and first.labels is not None and second.labels is not None:
+    if canary.changes_label and first.labels is not None and second.labels is not None:
         labels = private(labels, labels, "labels", "server")
         overridden = private(first.labels, second.labels, "labels", "server")
-    owners = _owners(canary, data.devices)
+    owners = changed_features(canary)
     blocks = tuple(
         private(block, block, f"features of device {m}", m) if m in owners else block
         for m, block in enumerate(data.blocks)
@@ -66,21 +71,22 @@ def private_data(data: VerticalData, canary: TwinCanary, wire: FlowWire) -> Vert
     return replace(data, labels=labels, blocks=blocks, overrides=overrides)
 
 
-def _owners(canary: TwinCanary, devices: int) -> frozenset[int]:
-    """The devices whose features the canary's unit may change."""
-    if canary.unit is Unit.LABEL:
-        return frozenset()
-    return frozenset(range(devices)) if canary.unit is Unit.RECORD else frozenset({*canary.blocks, *canary.factors})
+def changed_features(canary: TwinCanary) -> frozenset[int]:
+    """The devices whose features the canary changes."""
+    blocks = {m for m, (first, second) in canary.blocks.items() if not torch.equal(first, second)}
+    return frozenset(blocks | {m for m, (first, second) in canary.factors.items() if first != second})
 
 
 class _EngineWire(Wire):
     """Hands an engine's messages to the wire of a program, and the engine what its parties get."""
 
-    def __init__(self, wire: FlowWire) -> None:
+    def __init__(self, wire: FlowWire, *, hides_encrypted: bool) -> None:
         super().__init__()
-        self._wire = wire
+        self._wire, self._hides_encrypted = wire, hides_encrypted
 
     def send(self, message: Message) -> Message:
+        if message.encrypted and self._hides_encrypted:
+            return super().send(message)
         received = self._wire.send(
             message.kind,
             dict(message.tensors),

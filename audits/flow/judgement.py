@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vflpriv.audits.flow.observation import MessageState, Observation, State
+from vflpriv.audits.flow.plain.wire import View
 from vflpriv.core.budgets import delta_of, epsilon_of, mu_of_pure
 from vflpriv.core.claims import Verdict
 
@@ -24,7 +25,7 @@ class FlowClaim:
     mu: float | None = None
     epsilon: float | None = None
     delta: float = 0.0
-    view: str | int = "eavesdropper"
+    view: View = "eavesdropper"
 
     def __post_init__(self) -> None:
         if (self.mu is None) == (self.epsilon is None):

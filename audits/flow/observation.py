@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflpriv.audits.flow.loss import Loss, privacy_loss
 from vflpriv.audits.flow.plain.twins import PlainRun, plain_run, same_form, same_values, seeded
-from vflpriv.audits.flow.plain.wire import Program, SentMessage, identical
+from vflpriv.audits.flow.plain.wire import Program, SentMessage, View, identical
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Choice, Seal, Trail
 from vflpriv.audits.flow.tracer.exits import Exits
@@ -52,7 +52,7 @@ class Observation:
     notes: list[str] = field(default_factory=list)
 
 
-def observe(program: Program, view: str | int, seed: int) -> Observation:
+def observe(program: Program, view: View, seed: int) -> Observation:
     """Trace and compare. A program or a tracer that fails is an observation too."""
     try:
         other = plain_run(program, seed + _OTHER_SEED, view=view)
@@ -79,7 +79,7 @@ def _less_sure(observation: Observation, early: Observation) -> None:
 
 
 def _traced(
-    program: Program, view: str | int, seed: int, other: PlainRun, base: PlainRun, twin: PlainRun, *, early: bool
+    program: Program, view: View, seed: int, other: PlainRun, base: PlainRun, twin: PlainRun, *, early: bool
 ) -> Observation:
     trace = Trace(other.draws, early=early)
     wire, exits = TracedWire(trace, view), Exits(trace)
@@ -102,7 +102,7 @@ def _first_line(error: Exception) -> str:
 def _compare(
     observation: Observation,
     program: Program,
-    view: str | int,
+    view: View,
     seed: int,
     seen: Sequence[tuple[int, Trail]],
     count: int,

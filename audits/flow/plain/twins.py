@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflpriv.audits.flow.draws.registry import fingerprint
-from vflpriv.audits.flow.plain.wire import PlainWire, Program, SentMessage, identical
+from vflpriv.audits.flow.plain.wire import PlainWire, Program, SentMessage, View, identical
 
 __all__ = ["PlainRun", "plain_run", "same_form", "same_values", "seeded"]
 
@@ -103,7 +103,7 @@ def plain_run(
     *,
     world: int = 0,
     host: int | None = None,
-    view: str | int = "eavesdropper",
+    view: View = "eavesdropper",
     received: list[SentMessage] | None = None,
 ) -> PlainRun:
     """Run a program; what the view sees arrives as it did in `received`."""

@@ -14,11 +14,13 @@ from typing import overload
 import torch
 from torch import Tensor
 
-__all__ = ["FlowWire", "Party", "Payload", "PlainWire", "Program", "SentMessage", "identical", "parties_of"]
+__all__ = ["FlowWire", "Party", "Payload", "PlainWire", "Program", "SentMessage", "View", "identical", "parties_of"]
 
 Party = str | int
 """The server ("server") or the number of a device."""
 Payload = Tensor | Mapping[str, Tensor]
+View = Party | frozenset[Party]
+"""Who looks: "eavesdropper", who sees all messages, a party, or several that share what they see."""
 
 
 class FlowWire(ABC):
@@ -83,9 +85,10 @@ class SentMessage:
     round: int | None
     tensors: Mapping[str, Tensor]
 
-    def seen_by(self, view: str | int) -> bool:
+    def seen_by(self, view: View) -> bool:
         """Whether an adversary with this view sees the message."""
-        return view == "eavesdropper" or view == self.sender or view in self.receivers
+        members = view if isinstance(view, frozenset) else {view}
+        return view == "eavesdropper" or not members.isdisjoint({self.sender, *self.receivers})
 
 
 def parties_of(receiver: Party | Sequence[Party]) -> tuple[Party, ...]:
@@ -113,7 +116,7 @@ class PlainWire(FlowWire):
     With `received`, whoever receives a message that the view sees gets the one of these instead.
     """
 
-    def __init__(self, world: int = 0, received: Sequence[SentMessage] = (), view: str | int = "eavesdropper") -> None:
+    def __init__(self, world: int = 0, received: Sequence[SentMessage] = (), view: View = "eavesdropper") -> None:
         self.world = world
         self.sent: list[SentMessage] = []
         self._received, self._view = received, view

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
-from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, parties_of
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, View, parties_of
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Seal, Source, Trail
 from vflpriv.audits.flow.tracer.lines import program_line
@@ -20,7 +20,7 @@ __all__ = ["TracedWire"]
 class TracedWire(FlowWire):
     """Follows messages for one view: what it sees is public from then on; all other messages stay private."""
 
-    def __init__(self, trace: Trace, view: str | int) -> None:
+    def __init__(self, trace: Trace, view: View) -> None:
         self.trace, self.view = trace, view
         self.trails: list[Trail] = []
         self.states: list[Tensor] = []

@@ -1,0 +1,209 @@
+"""The flow audit: a training is followed through every operation between private values, draws and the wire.
+
+One training of a pair of worlds shows of each message whether noise hides what it carries, and the exact loss of the
+pair where noise is all that does. There are no statistics in it. What `docs/what-a-trace-proves.md` says holds of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from vflpriv.audits.flow.engines import changed_features, engine_program
+from vflpriv.audits.flow.observation import Observation, observe
+from vflpriv.audits.flow.plain.wire import View
+from vflpriv.audits.twins.pairs import TwinCanary, plan_twins, run_twins
+from vflpriv.common.machine import single_threaded
+from vflpriv.common.registry import register
+from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, Measurement, measured, untested
+from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.systems import Offer, System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+
+__all__ = ["FlowAudit", "FlowSettings"]
+
+_SAME = 1e-6
+"""A figure that two transcripts agree on so closely, relative to its size, does not depend on what was sent."""
+_THIS_PAIR = "of this pair of worlds; other pairs may differ more"
+
+
+class FlowSettings(BaseModel, frozen=True, extra="forbid"):
+    """Settings of the flow audit."""
+
+    rounds: int = Field(
+        40, gt=0, description="rounds that are followed; what happens later is not said to be without leaks"
+    )
+
+
+@register("audit")
+class FlowAudit(Audit[System]):
+    """Follows one training of a pair of neighbouring worlds for each claim, operation by operation."""
+
+    name = "flow"
+    summary = "follows every operation from private values and draws to the wire; exact figures of one pair of worlds"
+    order = 8
+    needs = frozenset({Offer.RELEASE_POINTS})
+    settings_type = FlowSettings
+
+    def run(self, system: System, context: AuditContext) -> list[Finding]:
+        """What the trace says of every claim; of those that it cannot speak of, why."""
+        settings = context.settings or FlowSettings()
+        context.progress.stage(f"{system.key}: every operation of one training")
+        traces, findings = _Traces(system, settings.rounds), []
+        with single_threaded():
+            for claim in context.claims:
+                reason = _refusal(claim) or traces.refusal(claim)
+                findings.append(untested(self.name, claim, reason) if reason else traces.finding(claim, context))
+        return findings
+
+
+def _refusal(claim: Claim) -> str | None:
+    """Why a trace cannot speak of a claim, or None."""
+    if claim.adversary.kind in ("model", "outsider"):
+        return f"a trace follows messages to parties, and {claim.adversary} is none"
+    if claim.unit is Unit.ADD_REMOVE:
+        return "a trace compares values, and in one world the record has none"
+    return None
+
+
+def _view(system: System, adversary: Adversary) -> View:
+    """The view of a program that this adversary has; of any one device, that of the busiest."""
+    if not adversary.is_device:
+        return adversary.kind
+    if adversary.kind == "device" and not adversary.devices:
+        return int(system.schedule.active.sum(axis=0).argmax())
+    members = frozenset(adversary.members(system.schedule.devices))
+    return frozenset[str | int](members)
+
+
+class _Traces:
+    """Observations of the first rounds of a system, each made once."""
+
+    def __init__(self, system: System, rounds: int) -> None:
+        self._system, self._rounds = system, min(rounds, system.schedule.rounds)
+        self._known: dict[tuple[Unit, View, int], Observation] = {}
+        self._pairs: dict[tuple[Unit, View], TwinCanary | None] = {}
+
+    @property
+    def _whole(self) -> bool:
+        return self._rounds == self._system.schedule.rounds
+
+    def _canary(self, claim: Claim) -> TwinCanary | None:
+        """The pair whose noiseless values lie farthest apart in a run of all pairs at once."""
+        key = claim.unit, _view(self._system, claim.adversary)
+        if key not in self._pairs:
+            pairs = self._candidates(claim)
+            self._pairs[key] = pairs[self._farthest(pairs)] if pairs else None
+        return self._pairs[key]
+
+    def _candidates(self, claim: Claim) -> list[TwinCanary]:
+        """Pairs of the claim's unit in which all that the adversary holds itself is the same in both worlds."""
+        system, view = self._system, _view(self._system, claim.adversary)
+        same_label = claim.adversary.kind in system.ledger.label_holders
+        members = view if isinstance(view, frozenset) else frozenset({view})
+        candidates = []
+        for canary in plan_twins(system, [claim.unit]):
+            if canary.unit is not claim.unit:
+                continue
+            labels = canary.labels and (canary.labels[0], canary.labels[0 if same_label else 1])
+            blocks = {m: (pair[0], pair[0] if m in members else pair[1]) for m, pair in canary.blocks.items()}
+            factors = {m: (pair[0], pair[0] if m in members else pair[1]) for m, pair in canary.factors.items()}
+            known = replace(canary, labels=labels, blocks=blocks, factors=factors)
+            if known.changes_label or changed_features(known):
+                candidates.append(known)
+        return candidates
+
+    def _farthest(self, pairs: list[TwinCanary]) -> int:
+        total = np.zeros(len(pairs))
+        for twins in islice(run_twins(self._system, pairs), self._rounds):
+            for own, other in zip(*twins.values, strict=False):
+                if own.std and own.noiseless.shape == other.noiseless.shape:
+                    gaps = (own.noiseless.double() - other.noiseless.double()).nan_to_num().reshape(len(pairs), -1)
+                    total += gaps.square().sum(1).numpy() / own.std**2
+        return int(total.argmax())
+
+    def refusal(self, claim: Claim) -> str | None:
+        """Why there is nothing to follow, or None."""
+        if self._canary(claim) is None:
+            return f"there is no pair of worlds of unit {claim.unit} that {claim.adversary} does not hold itself"
+        return None
+
+    def _observed(self, claim: Claim, number: int) -> Observation:
+        system, view = self._system, _view(self._system, claim.adversary)
+        key = claim.unit, view, number
+        if key not in self._known:
+            canary = self._canary(claim)
+            assert canary is not None
+            program = engine_program(system, canary, view=view, rounds=self._rounds)
+            self._known[key] = observe(program, view, system.seed + number)
+        return self._known[key]
+
+    def finding(self, claim: Claim, context: AuditContext) -> Finding:
+        """What one training, or two, say of a claim."""
+        first = self._observed(claim, 0)
+        bare = [message for message in first.messages if message.state == "bare"]
+        if bare:
+            message = bare[0]
+            return Finding(
+                audit=FlowAudit.name,
+                subject=message.trail.message.kind,
+                verdict=Verdict.VIOLATED,
+                sentence=f"{message.trail.message.kind} is sent without noise on what it carries: {message.why}",
+                figure=float(len(bare)),
+                measure="messages without noise",
+                claim=claim.key,
+                unit=claim.unit,
+                adversary=claim.adversary,
+                note=f"{message.trail.where} sends it",
+            )
+        reasons = [*first.unknown, *(m.why for m in first.messages if m.state == "unexplained")]
+        if reasons or not math.isfinite(first.loss.mu):
+            because = Counter(reasons).most_common(1)[0][0] if reasons else "the law of some noise is not known"
+            return untested(FlowAudit.name, claim, f"the trace does not explain everything: {because}")
+        measurement = self._measured(claim, first)
+        if isinstance(measurement, str):
+            return untested(FlowAudit.name, claim, measurement)
+        return measured(FlowAudit.name, "every operation", claim, measurement, context)
+
+    def _measured(self, claim: Claim, first: Observation) -> Measurement | str:
+        """The exact figure of the pair; why there is none, as a phrase."""
+        loss, canary = first.loss, self._canary(claim)
+        assert canary is not None
+        if loss.mu and loss.epsilon:
+            return f"noise gives μ = {loss.mu:.4g} and responses ε = {loss.epsilon:.4g}, which are not added up here"
+        decides = EPSILON if loss.epsilon else MU
+        figure, claimed = (loss.epsilon, claim.epsilon) if loss.epsilon else (loss.mu, claim.mu)
+        if figure > claimed * (1 + _SAME):
+            again = self._observed(claim, 1).loss
+            other = again.epsilon if loss.epsilon else again.mu
+            if abs(other - figure) > _SAME * figure:
+                return f"{decides} of this pair is {figure:.4g} along one transcript and {other:.4g} along another"
+            if loss.epsilon and claim.delta > 0:
+                return f"responses of ε = {figure:.4g} may still be within the claimed ε at its δ"
+        figure = min(figure, claimed) if figure <= claimed * (1 + _SAME) else figure
+        if figure <= claimed and not self._whole:
+            return (
+                f"{decides} of this pair is {figure:.4g} after {self._rounds} of {self._system.schedule.rounds} rounds"
+            )
+        states = Counter(message.state for message in first.messages)
+        return Measurement(
+            unit=claim.unit,
+            view=claim.adversary,
+            method="every operation followed",
+            outcome=f"{canary.what}: {states['sealed']} messages under noise, {states['clean']} without private values",
+            decides=decides,
+            mu=None if loss.epsilon else figure,
+            epsilon=figure if loss.epsilon else None,
+            exact=self._whole,
+            confidence=1.0,
+            assumptions=(_THIS_PAIR,),
+            witness=canary.what,
+            tool="one traced training",
+            effort="one traced training and three plain ones",
+        )
