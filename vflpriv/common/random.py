@@ -27,7 +27,7 @@ from vflpriv.common.seeds import STREAMS, SecretKey, derive
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Drawn", "Randomness", "SecretStream", "Stream", "listening"]
+__all__ = ["Drawn", "Randomness", "SecretStream", "Stream", "announced", "listening"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +35,10 @@ class Drawn:
     """What a listener is told of a draw from a secret stream."""
 
     values: Tensor
-    normal: bool
-    """Standard normals; otherwise uniform numbers in (0, 1]."""
-    place: tuple[int | Tensor, ...]
-    """Keys, path and first block: the same place gives the same numbers again."""
+    law: str
+    """The law of a standard draw of it by name; "uniform" is between 0 and 1, "bits" are whole numbers."""
+    place: tuple[object, ...]
+    """Keys and path: the same place gives the same numbers again."""
 
 
 _LISTENERS: list[Callable[[Drawn], None]] = []
@@ -46,12 +46,20 @@ _LISTENERS: list[Callable[[Drawn], None]] = []
 
 @contextmanager
 def listening(listener: Callable[[Drawn], None]) -> Iterator[None]:
-    """Tell a listener of every draw of real numbers from a secret stream, since torch sees none of them."""
+    """Tell a listener of every draw from a secret stream, since torch sees none of them."""
     _LISTENERS.append(listener)
     try:
         yield
     finally:
         _LISTENERS.remove(listener)
+
+
+def announced(values: Tensor, source: object, law: str, *path: object) -> Tensor:
+    """The same values, of which listeners are told if they were drawn from a secret stream."""
+    if getattr(source, "secret", False):
+        for listener in _LISTENERS:
+            listener(Drawn(values, law, (getattr(source, "keys", None), *path)))
+    return values
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ class Stream:
         """(R, count) int64 of 63 random bits each, for noise: on the CPU where the device has no float64."""
         a, b, c, d = philox.words(self._precise_keys, path, -(-count // 2))
         pairs = torch.stack(((a << 31) ^ b, (c << 31) ^ d), dim=-1)
-        return pairs.flatten(-2)[..., :count]
+        return announced(pairs.flatten(-2)[..., :count], self, "bits", *path)
 
     @cached_property
     def _precise_keys(self) -> Tensor:
@@ -98,18 +106,12 @@ class Stream:
     def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
         drawn = philox.uniforms(self.keys, path, -(-count // 4), first)
-        return self._told(drawn.narrow(-1, 0, count) if count % 4 else drawn, False, path, first)
+        return announced(drawn.narrow(-1, 0, count) if count % 4 else drawn, self, "uniform", first, *path)
 
     def normal(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four."""
         drawn = philox.normals(self.keys, path, -(-count // 4), first)
-        return self._told(drawn.narrow(-1, 0, count) if count % 4 else drawn, True, path, first)
-
-    def _told(self, values: Tensor, normal: bool, path: tuple[int | Tensor, ...], first: int) -> Tensor:
-        if self.secret:
-            for listener in _LISTENERS:
-                listener(Drawn(values, normal, (self.keys, *path, first)))
-        return values
+        return announced(drawn.narrow(-1, 0, count) if count % 4 else drawn, self, "gaussian", first, *path)
 
 
 class SecretStream:

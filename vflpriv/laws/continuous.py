@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import torch
+from vflpriv.common.random import announced
 from vflpriv.core.law import Draws, Law
 from vflpriv.laws.grid import placed
 
@@ -80,7 +81,7 @@ class Continuous(Law):
         unit, bits = self.unit(source, count, *path)
         spread = (bits & (width - 1)).sub_(width // 2)
         steps = unit.mul_(steps_of_level).round_()
-        return steps.add_(spread).div_(steps_of_level)
+        return announced(steps.add_(spread).div_(steps_of_level), source, self.name, "noise", *path)
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
         """The noised value, of the type of the noiseless one.

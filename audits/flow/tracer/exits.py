@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from vflpriv.audits.flow.draws.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
+from vflpriv.audits.flow.draws.rows import no_columns
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import FILE, HostRead
 from vflpriv.audits.flow.tracer.lines import program_line
@@ -55,6 +56,8 @@ _LOGS = {
 _WATCHED = frozenset({"item", "numpy", "__array__", *_READS, *_LOGS})
 _LISTED = 1024
 """Lists of more numbers are not followed one by one."""
+_STREAMS = {"uniform": UNIFORM, "gaussian": NORMAL, "laplace": LAPLACE}
+"""The laws of announced draws."""
 _MADE = frozenset({"tensor", "as_tensor", "asarray", "scalar_tensor"})
 
 
@@ -241,8 +244,12 @@ class Exits(TorchFunctionMode):
         """A draw of a stream of ours: torch sees no operation of it."""
         if not (self.trace.sources or self.trace.early):
             return
+        family = _STREAMS.get(drawn.law)
         with self.paused():
-            family = NORMAL if drawn.normal else UNIFORM
+            if family is None:
+                # Of a law that is not followed: whatever it reaches is not explained.
+                self.trace.mark(drawn.values, NOTHING, NOTHING, masked=False).opaque = no_columns()
+                return
             parts = [part.tolist() if isinstance(part, Tensor) else part for part in drawn.place]
             place = hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
             enter_draw(self.trace, drawn.values, "stream", (family, 0.0, 1.0), place)
