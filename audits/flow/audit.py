@@ -30,6 +30,8 @@ __all__ = ["FlowAudit", "FlowSettings"]
 
 _SAME = 1e-6
 """A figure that two transcripts agree on so closely, relative to its size, does not depend on what was sent."""
+_FIRST = 20
+"""Rounds that are followed first: where they refute a claim, the others are not."""
 _THIS_PAIR = "of this pair of worlds; other pairs may differ more"
 
 
@@ -37,7 +39,7 @@ class FlowSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of the flow audit."""
 
     rounds: int = Field(
-        40, gt=0, description="rounds that are followed; what happens later is not said to be without leaks"
+        100, gt=0, description="rounds that are followed; what happens later is not said to be without leaks"
     )
 
 
@@ -87,12 +89,8 @@ class _Traces:
 
     def __init__(self, system: System, rounds: int) -> None:
         self._system, self._rounds = system, min(rounds, system.schedule.rounds)
-        self._known: dict[tuple[Unit, View, int], Observation] = {}
+        self._known: dict[tuple[Unit, View, int, int], Observation] = {}
         self._pairs: dict[tuple[Unit, View], TwinCanary | None] = {}
-
-    @property
-    def _whole(self) -> bool:
-        return self._rounds == self._system.schedule.rounds
 
     def _canary(self, claim: Claim) -> TwinCanary | None:
         """The pair whose noiseless values lie farthest apart in a run of all pairs at once."""
@@ -134,19 +132,25 @@ class _Traces:
             return f"there is no pair of worlds of unit {claim.unit} that {claim.adversary} does not hold itself"
         return None
 
-    def _observed(self, claim: Claim, number: int) -> Observation:
+    def _observed(self, claim: Claim, rounds: int, number: int = 0) -> Observation:
         system, view = self._system, _view(self._system, claim.adversary)
-        key = claim.unit, view, number
+        key = claim.unit, view, rounds, number
         if key not in self._known:
             canary = self._canary(claim)
             assert canary is not None
-            program = engine_program(system, canary, view=view, rounds=self._rounds)
+            program = engine_program(system, canary, view=view, rounds=rounds)
             self._known[key] = observe(program, view, system.seed + number)
         return self._known[key]
 
     def finding(self, claim: Claim, context: AuditContext) -> Finding:
-        """What one training, or two, say of a claim."""
-        first = self._observed(claim, 0)
+        """What the first rounds say of a claim, and all that are followed where those do not refute it."""
+        first = self._after(claim, min(_FIRST, self._rounds), context)
+        if first.verdict is Verdict.VIOLATED or self._rounds <= _FIRST:
+            return first
+        return self._after(claim, self._rounds, context)
+
+    def _after(self, claim: Claim, rounds: int, context: AuditContext) -> Finding:
+        first = self._observed(claim, rounds)
         bare = [message for message in first.messages if message.state == "bare"]
         if bare:
             message = bare[0]
@@ -166,12 +170,12 @@ class _Traces:
         if reasons or not math.isfinite(first.loss.mu):
             because = Counter(reasons).most_common(1)[0][0] if reasons else "the law of some noise is not known"
             return untested(FlowAudit.name, claim, f"the trace does not explain everything: {because}")
-        measurement = self._measured(claim, first)
+        measurement = self._measured(claim, first, rounds)
         if isinstance(measurement, str):
             return untested(FlowAudit.name, claim, measurement)
         return measured(FlowAudit.name, "every operation", claim, measurement, context)
 
-    def _measured(self, claim: Claim, first: Observation) -> Measurement | str:
+    def _measured(self, claim: Claim, first: Observation, rounds: int) -> Measurement | str:
         """The exact figure of the pair; why there is none, as a phrase."""
         loss, canary = first.loss, self._canary(claim)
         assert canary is not None
@@ -180,17 +184,16 @@ class _Traces:
         decides = EPSILON if loss.epsilon else MU
         figure, claimed = (loss.epsilon, claim.epsilon) if loss.epsilon else (loss.mu, claim.mu)
         if figure > claimed * (1 + _SAME):
-            again = self._observed(claim, 1).loss
+            again = self._observed(claim, rounds, 1).loss
             other = again.epsilon if loss.epsilon else again.mu
             if abs(other - figure) > _SAME * figure:
                 return f"{decides} of this pair is {figure:.4g} along one transcript and {other:.4g} along another"
             if loss.epsilon and claim.delta > 0:
                 return f"responses of ε = {figure:.4g} may still be within the claimed ε at its δ"
         figure = min(figure, claimed) if figure <= claimed * (1 + _SAME) else figure
-        if figure <= claimed and not self._whole:
-            return (
-                f"{decides} of this pair is {figure:.4g} after {self._rounds} of {self._system.schedule.rounds} rounds"
-            )
+        whole = rounds == self._system.schedule.rounds
+        if figure <= claimed and not whole:
+            return f"{decides} of this pair is {figure:.4g} after {rounds} of {self._system.schedule.rounds} rounds"
         states = Counter(message.state for message in first.messages)
         return Measurement(
             unit=claim.unit,
@@ -200,7 +203,7 @@ class _Traces:
             decides=decides,
             mu=None if loss.epsilon else figure,
             epsilon=figure if loss.epsilon else None,
-            exact=self._whole,
+            exact=whole,
             confidence=1.0,
             assumptions=(_THIS_PAIR,),
             witness=canary.what,
