@@ -12,7 +12,7 @@ ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 TESTED   := $(ONE) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help locked audit test test-cpus test-slow test-cuda test-browser mutations mutants lint types format fuzz bench results docs dist clean
+.PHONY: help locked audit test test-cpus test-slow test-cuda test-browser mutations mutants chaos lint types format fuzz bench results docs dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -70,6 +70,9 @@ $(VENV)/.browser: $(VENV)/.test
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit; done; \
 	$(BIN)/playwright install chromium
 	@touch $@
+
+chaos: $(VENV)/.test  ## kills, full disks, damaged and doctored files, clocks, pipes: what was tried and what failed; CHAOS='--kills 40'
+	@nice -n 15 $(BIN)/python -m tools.chaos $(CHAOS)
 
 test-browser: $(VENV)/.browser  ## the HTML pages in Chromium: the system's, or one that is downloaded
 	@$(ONE) VFLPRIV_BROWSER=required $(BIN)/python -m pytest -q tests/browser
