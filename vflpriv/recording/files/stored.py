@@ -31,6 +31,7 @@ __all__ = [
     "StoredTensors",
     "content_hash",
     "file_beside",
+    "file_hash",
     "mapped",
     "numbers_below",
     "read_tensors",
@@ -122,11 +123,12 @@ def content_hash(paths: Iterable[Path]) -> str:
     """A hash of the names and contents of files."""
     total = hashlib.sha256()
     for path in paths:
-        total.update(f"{path.name}\0{_file_hash(path)}\n".encode())
+        total.update(f"{path.name}\0{file_hash(path)}\n".encode())
     return total.hexdigest()
 
 
-def _file_hash(path: Path) -> str:
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file."""
     own = hashlib.sha256()
     try:
         with regular(path).open("rb") as file:
@@ -153,7 +155,7 @@ def file_beside(folder: Path, name: str, head: Head) -> Path | None:
     if head.protected and there != (recorded is not None) and (recorded is not None or head.finished):
         expected = "the file that was recorded: it is gone" if recorded else "no such file: none was recorded"
         raise InputError("transcript", name, expected)
-    if recorded is not None and _file_hash(path) != recorded:
+    if recorded is not None and file_hash(path) != recorded:
         raise InputError("transcript", name, "the file as it was recorded: it was changed")
     return path if there else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vflpriv.common.files import BLANK, SEAL, atomically, sealed
 from vflpriv.recording.files.format import link_of
+from vflpriv.recording.files.stored import file_hash, mapped
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,16 +24,15 @@ _WAITING = 1
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a safetensors file that a reader sees as a whole or not at all, and return its SHA-256."""
-    content = _content(tensors)
     with atomically(path, durable=True) as temporary:
-        temporary.write_bytes(content)
-    return sha256(content).hexdigest()
+        _write(temporary, tensors)
+        return file_hash(temporary)
 
 
-def _content(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    from safetensors.torch import save  # imports torch, which recording needs and importing does not
+def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    from safetensors.torch import save_file  # imports torch, which recording needs and importing does not
 
-    return save({key: value.contiguous() for key, value in tensors.items()}, dict(metadata or {}))
+    save_file({key: value.contiguous() for key, value in tensors.items()}, path, metadata=dict(metadata or {}))
 
 
 class Chain:
@@ -46,10 +45,13 @@ class Chain:
 
     def write(self, path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
         """Write the next file."""
-        content = _content(tensors, {**metadata, SEAL: BLANK})
-        parts, seal = sealed(link_of(self.run, self.files, self.last), content, self.key)
-        with atomically(path, durable=True) as temporary, temporary.open("wb") as file:
-            file.writelines(parts)
+        with atomically(path, durable=True) as temporary:
+            _write(temporary, tensors, {**metadata, SEAL: BLANK})
+            # The file is sealed in its place: a copy of it in memory would take as long as writing it.
+            (before, digits, _), seal = sealed(link_of(self.run, self.files, self.last), mapped(temporary), self.key)
+            with temporary.open("r+b") as file:
+                file.seek(len(before))
+                file.write(digits)
         self.files, self.last = self.files + 1, seal.checksum
 
 
