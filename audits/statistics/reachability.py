@@ -8,6 +8,7 @@ one world's value can become, and the other's cannot, proves in which world it w
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -33,7 +34,7 @@ def reachable(
     >>> reachable(near, 0.1, 1.0).tolist(), reachable([0.1, 0.125], 7.3, 1.0, step=2.0**-12).tolist()
     ([True, True], [False, True])
     """
-    kind: type[np.floating] = np.dtype(dtype).type
+    kind: type[Any] = np.dtype(dtype).type
     wanted = np.asarray(released, dtype=np.float64)
     if step:
         return np.asarray(np.isfinite(wanted) & (np.rint(wanted / step) * step == wanted) & _held(wanted, kind))
@@ -51,7 +52,7 @@ def reachable(
     return possible
 
 
-def _held(values: NDArray[np.float64], kind: type[np.floating]) -> NDArray[np.bool_]:
+def _held(values: NDArray[np.float64], kind: type[Any]) -> NDArray[np.bool_]:
     """Whether numbers are exactly those of a type."""
     with np.errstate(over="ignore"):
         return np.asarray(values.astype(kind).astype(np.float64) == values)
