@@ -77,11 +77,15 @@ def _scaled(exposure_of: Callable[[float], Exposure], epsilon: float, delta: flo
     if not (at_1.gaussian and at_2.gaussian) or at_1.mu == 0 or not math.isclose(at_1.mu, 2 * at_2.mu, rel_tol=1e-12):
         return None
     error = sampler_error(exposure_of(1.0))
-    if epsilon <= error[0]:
+    law_delta = delta_of_law(delta, error)
+    if epsilon <= error[0] or law_delta <= 0:
         return None
-    std = at_1.mu / mu_of(epsilon - error[0], delta_of_law(delta, error)) * (1 + 1e-9)
+    target = mu_of(epsilon - error[0], law_delta)
+    # Steps of the noise depend on its std: what they add to the distance is known where the std is nearly right.
+    near = at_1.mu / target
+    std = merge(exposure_of(near)).mu * near / target * (1 + 1e-9)
     at_std: Merged = merge(exposure_of(std))
-    return std if at_std.gaussian and math.isclose(at_std.mu * std, at_1.mu, rel_tol=1e-9) else None
+    return std if at_std.gaussian and target * (1 - 1e-8) <= at_std.mu <= target else None
 
 
 def _enclose(upper: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:

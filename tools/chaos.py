@@ -136,24 +136,24 @@ class Place:
             (folder / f"{name}.toml").write_text(text, encoding="utf-8")
         (folder / "ledger.toml").write_text(LEDGER, encoding="utf-8")
 
-    def words(self, name: str, out: str) -> list[str]:
+    def command(self, name: str, out: str) -> list[str]:
         """A command that writes its result to this folder."""
         return ["-m", "vflpriv", name, f"{name}.toml", "--out", out, "--format", "json", "--quiet"]
 
-    def start(self, words: Sequence[str], **options: object) -> subprocess.Popen[str]:
+    def start(self, command: Sequence[str], **options: object) -> subprocess.Popen[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        command = [sys.executable, *words]
+        command = [sys.executable, *command]
         return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
 
-    def run(self, words: Sequence[str], **options: object) -> tuple[int, str, str]:
+    def run(self, command: Sequence[str], **options: object) -> tuple[int, str, str]:
         """Exit code, output and errors."""
-        process = self.start(words, **options)
+        process = self.start(command, **options)
         out, error = process.communicate(timeout=600)
         return process.returncode, out or "", error or ""
 
     def result(self, name: str, out: str) -> tuple[bytes, int]:
         """The result of a command that is run to its end, and its exit code."""
-        code, _, error = self.run(self.words(name, out))
+        code, _, error = self.run(self.command(name, out))
         if "Traceback" in error:
             raise AssertionError(error)
         return (self.folder / out / COMMANDS[name][1]).read_bytes(), code
@@ -169,9 +169,9 @@ class Place:
         """Whether the command, run to its end in this folder, has the result of one that nothing happened to."""
         return self.result(name, out) == self.unbroken(name)[:2]
 
-    def stopped(self, words: Sequence[str], seconds: float, number: int) -> int:
+    def stopped(self, command: Sequence[str], seconds: float, number: int) -> int:
         """The exit code of a command that got a signal after so many seconds."""
-        process = self.start(words)
+        process = self.start(command)
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -185,7 +185,7 @@ def killed_commands(place: Place) -> Iterator[Outcome]:
     for name in COMMANDS:
         seconds = place.unbroken(name)[2]
         for number in range(place.kills // (len(COMMANDS) + 1) or 1):
-            place.stopped(place.words(name, f"{name}-killed"), place.random.uniform(0, seconds), signal.SIGKILL)
+            place.stopped(place.command(name, f"{name}-killed"), place.random.uniform(0, seconds), signal.SIGKILL)
             left = place.folder / f"{name}-killed" / COMMANDS[name][1]
             whole = not left.exists() or left.read_bytes() == place.unbroken(name)[0]
             yield f"{name} killed, {number}: no half result", whole
@@ -218,7 +218,7 @@ def signals(place: Place) -> Iterator[Outcome]:
     """SIGTERM, SIGHUP and SIGINT end a command in order, and it goes on afterwards."""
     seconds = place.unbroken("audit")[2]
     for number in _SIGNALS:
-        code = place.stopped(place.words("audit", f"audit-{number}"), place.random.uniform(0.5, 1) * seconds, number)
+        code = place.stopped(place.command("audit", f"audit-{number}"), place.random.uniform(0.5, 1) * seconds, number)
         # The program may be at its end, or not yet listen.
         yield f"audit, {number.name}: exit code {code}", code in (128 + number, -number, place.unbroken("audit")[1])
         yield f"audit, {number.name}, then run to its end", place.same("audit", f"audit-{number}")
@@ -232,7 +232,7 @@ def full_disks(place: Place) -> Iterator[Outcome]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
         out = f"audit-full-{limit}"
-        code, _, error = place.run(place.words("audit", out), preexec_fn=limited)
+        code, _, error = place.run(place.command("audit", out), preexec_fn=limited)
         in_order = code == 2 and "Traceback" not in error and not (place.folder / out / "report.json").exists()
         yield f"audit, files of at most {limit} bytes: exit code {code}, {error[-200:]!r}", in_order
         yield f"audit, files of at most {limit} bytes, then with room", place.same("audit", out)
@@ -243,7 +243,7 @@ def full_disks(place: Place) -> Iterator[Outcome]:
 
 def two_at_once(place: Place) -> Iterator[Outcome]:
     """Two audits in one folder end alike; of two recordings one is refused."""
-    both = [place.start(place.words("audit", "audit-twice")) for _ in range(2)]
+    both = [place.start(place.command("audit", "audit-twice")) for _ in range(2)]
     codes = [process.communicate(timeout=600) and process.returncode for process in both]
     yield f"two audits in one folder: exit codes {codes}", codes == [place.unbroken("audit")[1]] * 2
     yield "two audits in one folder, then one", place.same("audit", "audit-twice")
@@ -324,8 +324,8 @@ def doctored_reports(place: Place) -> Iterator[Outcome]:
 
 def clocks(place: Place) -> Iterator[Outcome]:
     """Clocks that jump by three years each time they are read."""
-    words = ["-c", CLOCK, *place.words("audit", "audit-clock")[2:]]
-    code, _, error = place.run(words)
+    command = ["-c", CLOCK, *place.command("audit", "audit-clock")[2:]]
+    code, _, error = place.run(command)
     left = place.folder / "audit-clock" / "report.json"
     same = left.exists() and (left.read_bytes(), code) == place.unbroken("audit")[:2]
     yield f"audit under clocks that jump {error[-200:]!r}", same
@@ -334,15 +334,15 @@ def clocks(place: Place) -> Iterator[Outcome]:
 def closed_pipes(place: Place) -> Iterator[Outcome]:
     """Nobody reads the output, or there is none."""
     place.unbroken("audit")
-    words = ["-m", "vflpriv", "report", "audit-whole", "--format", "md"]
+    command = ["-m", "vflpriv", "report", "audit-whole", "--format", "md"]
     reading, writing = os.pipe()
     os.close(reading)
-    code, _, error = place.run(words, stdout=writing)
+    code, _, error = place.run(command, stdout=writing)
     os.close(writing)
     yield f"report into a closed pipe: exit code {code}", code == 141 and not error
-    code, _, error = place.run(words, preexec_fn=lambda: os.close(1))
+    code, _, error = place.run(command, preexec_fn=lambda: os.close(1))
     yield f"report without a standard output: exit code {code}", "Traceback" not in error
-    code, _, error = place.run([*words[:3], "nothing"], preexec_fn=lambda: os.close(2))
+    code, _, error = place.run([*command[:3], "nothing"], preexec_fn=lambda: os.close(2))
     yield f"an error without a standard error: exit code {code}", code == 2
 
 

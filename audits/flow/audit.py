@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
+import torch
 from pydantic import BaseModel, Field
 
 from vflpriv.audits.flow.engines import changed_features, engine_program
@@ -88,7 +89,10 @@ class _Traces:
     """Observations of the first rounds of a system, each made once."""
 
     def __init__(self, system: System, rounds: int) -> None:
-        self._system, self._rounds = system, min(rounds, system.schedule.rounds)
+        # The trace is of memory that the host reads; what leaves does not depend on where it is computed.
+        cpu = torch.device("cpu")
+        self._system = replace(system, torch_device=cpu, data=system.data.to(cpu))
+        self._rounds = min(rounds, system.schedule.rounds)
         self._known: dict[tuple[Unit, View, int, int], Observation] = {}
         self._pairs: dict[tuple[Unit, View], TwinCanary | None] = {}
 
@@ -122,8 +126,8 @@ class _Traces:
         for twins in islice(run_twins(self._system, pairs), self._rounds):
             for own, other in zip(*twins.values, strict=False):
                 if own.std and own.noiseless.shape == other.noiseless.shape:
-                    gaps = (own.noiseless.double() - other.noiseless.double()).nan_to_num().reshape(len(pairs), -1)
-                    total += gaps.square().sum(1).numpy() / own.std**2
+                    gaps = (own.noiseless.double() - other.noiseless.double()) / own.std
+                    total += gaps.nan_to_num().reshape(len(pairs), -1).square().sum(1).numpy()
         return int(total.argmax())
 
     def refusal(self, claim: Claim) -> str | None:

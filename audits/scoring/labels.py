@@ -95,9 +95,9 @@ def draw_auxiliary(truth: Tensor, classes: int, *, per_class: int, seed: int, re
     generator = host_generator(seed, "auxiliary", replica)
     chosen: list[int] = []
     # Of many classes few may have a record: a pass over the labels for each of the others would take minutes.
-    for label in (label for label in truth.unique().tolist() if 0 <= label < classes):
-        candidates = (truth == label).nonzero().flatten().cpu().numpy()
-        chosen += generator.permutation(candidates)[:per_class].tolist()
+    labels = truth.cpu().numpy()
+    for label in (label for label in np.unique(labels) if 0 <= label < classes):
+        chosen += generator.permutation(np.flatnonzero(labels == label))[:per_class].tolist()
     records = torch.tensor(sorted(chosen), dtype=torch.int64, device=truth.device)
     coins = derive(seed, "attack", replica) >> 1
     return Auxiliary(records=records, labels=truth.index_select(0, records), seed=coins)

@@ -94,6 +94,8 @@ def _as_added(released: Floats, noiseless: Floats, *, scale: float, kind: np.dty
 def _fused(released: Floats, noiseless: Floats, *, scale: float, kind: np.dtype[np.floating]) -> NDArray[np.bool_]:
     """Value and scaled draw are summed before anything is rounded: exact in double precision."""
     factor = float(kind.type(scale))
+    if not factor:
+        return np.asarray(noiseless.astype(kind).astype(np.float64) == released)
     best = ((released - noiseless) / factor).astype(kind)
     possible = np.zeros(released.shape, dtype=np.bool_)
     for towards in (-math.inf, math.inf):

@@ -259,7 +259,6 @@ def test_what_does_not_scale_has_no_closed_form() -> None:
         lambda s: expose(),
         lambda s: expose(event(Gaussian(s)), *([event(Laplace(2.0))] if s == 2 else [])),
         lambda s: expose(event(Gaussian(s)), *([] if s in (1, 2) else [event(Laplace(2.0))])),
-        lambda s: expose(event(Gaussian(s if s in (1, 2) else 2 * s))),
     ):
         assert _scaled(exposure_of, 1.3, 1e-5) is None  # type: ignore[no-untyped-call]
 

@@ -160,7 +160,7 @@ def test_a_field_that_is_nested_deeply_is_one_line() -> None:
 def test_a_device_that_never_ends_is_not_read_to_its_end() -> None:
     if not Path("/dev/zero").exists():
         pytest.skip("the system has no such device")
-    with pytest.raises(InputError, match="at most 1 MB"):
+    with pytest.raises(InputError, match="it is a pipe or a device, no file"):
         read_tree(Path("/dev/zero"), "config")
 
 

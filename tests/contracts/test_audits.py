@@ -132,6 +132,7 @@ def test_audits_run_in_their_declared_order_and_others_last(monkeypatch: pytest.
     names = [audit.name for audit in run.registered_audits()]
     assert names == [
         "wire",
+        "flow",
         "sensitivity",
         "noise",
         "float",

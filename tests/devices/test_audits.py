@@ -22,6 +22,7 @@ READS: dict[str, float] = {
     "wire": 9 * ROUNDS,
     "noise": 4 * ROUNDS,
     "float": 2 * ROUNDS,
+    "flow": 4,
     "sensitivity": 0,
     "server-state": 8,
     "two-world": 4 * ROUNDS,
@@ -35,6 +36,7 @@ OF_ENGINES = [
 """Audits of trainings; the others read what was recorded, and that lies on the CPU."""
 QUICK = {("two-world", "dpzv-sgd"), ("one-run", "dpzv-joint"), ("wire", "split-rr"), ("noise", "split-rr")}
 QUICK |= {("server-state", "split-client"), ("sensitivity", "split-client"), ("float", "split-client")}
+QUICK |= {("flow", "split-client")}
 CASES = [
     pytest.param(name, variant, marks=[] if (name, variant) in QUICK else [pytest.mark.slow])
     for name in OF_ENGINES

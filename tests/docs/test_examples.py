@@ -96,7 +96,10 @@ def test_the_hook_checks_the_files_it_is_for(monkeypatch, capsys, tmp_path):
 
 def test_the_projects_own_workflow_audits_the_embedded_set(monkeypatch, capsys, tmp_path):
     assert shutil.which("make") is not None
-    assert commands(OWN, "test")[:2] == [["make", "lint"], ["make", "test", "PYTHON=python"]]
+    assert [command for command in commands(OWN, "test") if command[1] in ("lint", "test")] == [
+        ["make", "lint"],
+        ["make", "test", "PYTHON=python"],
+    ]
     (command,) = commands(OWN, "audit")
     told = ["make", "-n", "VENV=none", *command[1:]]
     recipe = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=True).stdout

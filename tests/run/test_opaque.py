@@ -87,7 +87,8 @@ def test_a_claim_that_rests_on_a_ciphertext_is_unmeasured_and_names_the_assumpti
     assert all(attack.not_applicable for attack in system.attacks)
     lines = [line for _, lines in statement(report, system, claim) for line in lines]
     assert "logit-gradient (as the ledger file says): ciphertext, not measured; protected if Paillier" in str(lines)
-    assert f"device: need not be trusted beyond ε ≤ 0, batches known; if {ASSUMED}" in str(lines)
+    (trusted,) = [line for line in lines if f"need not be trusted beyond ε ≤ 0, batches known; if {ASSUMED}" in line]
+    assert trusted.startswith("device, ")
     (check,) = [c for c in system.checks if c.audit == "ciphertext"]
     assert check.verdict is Verdict.UNMEASURED
 

@@ -97,7 +97,7 @@ def _labels(settings: UplinkSettings, schedule: Schedule) -> Release:
     return Release(
         kind="logits",
         what="logits of models that exact labels moved",
-        noise=mechanism.noise,
+        noise=mechanism.on_grid,
         sensitivity={Unit.LABEL: bound},
         rounds=schedule.every_round,
         seen_by=UPLINK_READERS,

@@ -67,7 +67,8 @@ class Stream:
     """One named stream of R replicas. `keys` is (R, 2): two 32-bit words for each replica."""
 
     keys: Tensor
-    secret: bool = False
+    secret: bool = True
+    """Whether it may hide something; one without a name is taken to."""
 
     @classmethod
     def of(cls, seed: int | Sequence[int], name: str, replicas: Sequence[int], device: torch.device) -> Stream:
@@ -117,8 +118,15 @@ class Stream:
 class SecretStream:
     """One named stream of R replicas under a secret key, with the methods of a `Stream` and numbers of 53 bits."""
 
+    secret = True
+
     def __init__(self, key: SecretKey, name: str, replicas: Sequence[int], device: torch.device) -> None:
         self._keys, self.device = [key.derived(name, replica) for replica in replicas], device
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """What tells streams apart, and nothing of their keys."""
+        return tuple(map(hash, self._keys))
 
     @property
     def replicas(self) -> int:
@@ -130,18 +138,19 @@ class SecretStream:
         if device.type == "meta":
             return torch.empty(self.replicas, count, dtype=torch.int64, device=device)
         shifted = np.stack([key.words(count, *path) for key in self._keys]) >> np.uint64(1)
-        return torch.from_numpy(shifted.view(np.int64)).to(device)
+        return announced(torch.from_numpy(shifted.view(np.int64)).to(device), self, "bits", *path)
 
     def uniform(self, count: int, *path: int, first: int = 0) -> Tensor:
         """(R, count) float32 in (0, 1]; `first` counts blocks of four."""
-        return self._drawn(count, path, first).to(torch.float32).to(self.device)
+        drawn = self._drawn(count, path, first).to(torch.float32).to(self.device)
+        return announced(drawn, self, "uniform", first, *path)
 
     def normal(self, count: int, *path: int, first: int = 0) -> Tensor:
         """(R, count) standard normals by Box-Muller; `first` counts blocks of four."""
         uniform = self._drawn(count + count % 2, path, first).reshape(self.replicas, -1, 2)
         length, turn = (-2 * uniform[..., 0].log()).sqrt(), 2 * math.pi * uniform[..., 1]
         normals = torch.stack((length * turn.cos(), length * turn.sin()), dim=-1).flatten(1)[:, :count]
-        return normals.to(torch.float32).to(self.device)
+        return announced(normals.to(torch.float32).to(self.device), self, "gaussian", first, *path)
 
     def _drawn(self, count: int, path: tuple[int, ...], first: int) -> Tensor:
         """(R, count) float64, computed on the CPU; nothing is on the device `meta`, where nothing has a value."""

@@ -78,7 +78,7 @@ def test_with_noised_logits_the_sum_is_post_processing():
     s = system.settings
     for view in ("device", "eavesdropper", "server"):
         exposure = system.ledger.exposure(Adversary.parse(view), Unit.CLIENT_ZERO)
-        assert math.isclose(exposure.mu, math.sqrt(9) * 2 * s.clip / s.noise_std)
+        assert math.isclose(exposure.mu, math.sqrt(9) * 2 * s.clip / s.noise_std, rel_tol=1e-7)
     onlooker = system.ledger.exposure(Adversary.parse("eavesdropper"), Unit.LABEL)
     assert onlooker.mu > 0
     assert not system.ledger.exposure(Adversary.parse("device"), Unit.LABEL).events

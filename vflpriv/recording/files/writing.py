@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,20 @@ def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str
     from safetensors.torch import save_file  # imports torch, which recording needs and importing does not
 
     save_file({key: value.contiguous() for key, value in tensors.items()}, path, metadata=dict(metadata or {}))
+    if metadata is not None and len(metadata) > 1:
+        _order_metadata(path)
+
+
+def _order_metadata(path: Path) -> None:
+    """Put the metadata in alphabetical order: safetensors writes it in any, and equal recordings have equal hashes."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+        if len(ordered) == size:
+            file.seek(8)
+            file.write(ordered)
 
 
 class Chain:
