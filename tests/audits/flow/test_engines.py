@@ -43,8 +43,19 @@ NOISED = [
 ]
 
 
-@pytest.mark.parametrize("unit", [Unit.LABEL, Unit.FEATURES])
-@pytest.mark.parametrize("variant", NOISED)
+def protected_unit(variant: str) -> Unit:
+    """What the variant's noise is on."""
+    return Unit.FEATURES if "protection" in ENGINES[variant][1] else Unit.LABEL
+
+
+CASES = [
+    pytest.param(name, unit, marks=[] if unit is protected_unit(name) else [pytest.mark.slow])
+    for name in NOISED
+    for unit in (Unit.LABEL, Unit.FEATURES)
+]
+
+
+@pytest.mark.parametrize(("variant", "unit"), CASES)
 def test_the_figure_of_a_pair_is_that_of_twin_runs(variant: str, unit: Unit) -> None:
     system = make_system(variant, rounds=ROUNDS)
     canary = pair_of(system, unit)
