@@ -169,6 +169,7 @@ class _Traces:
                 unit=claim.unit,
                 adversary=claim.adversary,
                 note=f"{message.trail.where} sends it",
+                repair=f"Noise what {message.trail.message.kind} carries, or do not send it ({message.trail.where}).",
             )
         reasons = [*first.unknown, *(m.why for m in first.messages if m.state == "unexplained")]
         if reasons or not math.isfinite(first.loss.mu):
@@ -177,7 +178,10 @@ class _Traces:
         measurement = self._measured(claim, first, rounds)
         if isinstance(measurement, str):
             return untested(FlowAudit.name, claim, measurement)
-        return measured(FlowAudit.name, "every operation", claim, measurement, context)
+        finding = measured(FlowAudit.name, "every operation", claim, measurement, context)
+        claimed = claim.mu if measurement.decides == MU else claim.epsilon
+        violated = finding.verdict is Verdict.VIOLATED
+        return replace(finding, repair=_repair(measurement, claimed)) if violated else finding
 
     def _measured(self, claim: Claim, first: Observation, rounds: int) -> Measurement | str:
         """The exact figure of the pair; why there is none, as a phrase."""
@@ -214,3 +218,13 @@ class _Traces:
             tool="one traced training",
             effort="one traced training and three plain ones",
         )
+
+
+def _repair(measurement: Measurement, claimed: float) -> str:
+    """What to change where the figure of a pair is above what is claimed."""
+    times = measurement.figure / claimed if claimed else math.inf
+    figure = f"{measurement.decides} {measurement.relation} {measurement.figure:.4g}"
+    seen = f"{figure} of one pair of worlds ({measurement.witness})"
+    if measurement.decides == EPSILON:
+        return f"Let responses keep fewer true labels: {seen} is {times:.3g} times the claimed ε."
+    return f"Make the noise at least {times:.3g} times as large, or the clip as much smaller: {seen}."
