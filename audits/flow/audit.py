@@ -9,23 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from itertools import islice
 
-import numpy as np
-import torch
 from pydantic import BaseModel, Field
 
-from vflpriv.audits.flow.engines import changed_features, engine_program
 from vflpriv.audits.flow.observation import Observation, observe
 from vflpriv.audits.flow.plain.wire import View
-from vflpriv.audits.twins.pairs import TwinCanary, plan_twins, run_twins
+from vflpriv.audits.flow.sources import TracedPair, traceable
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import register
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, Measurement, measured, untested
 from vflpriv.core.claims import Claim, Verdict
-from vflpriv.core.systems import Offer, System
+from vflpriv.core.systems import Offer, Source
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary
 
 __all__ = ["FlowAudit", "FlowSettings"]
 
@@ -45,20 +40,20 @@ class FlowSettings(BaseModel, frozen=True, extra="forbid"):
 
 
 @register("audit")
-class FlowAudit(Audit[System]):
+class FlowAudit(Audit[Source]):
     """Follows one training of a pair of neighbouring worlds for each claim, operation by operation."""
 
     name = "flow"
     summary = "follows every operation from private values and draws to the wire; exact figures of one pair of worlds"
     order = 8
-    needs = frozenset({Offer.RELEASE_POINTS})
+    needs = frozenset({Offer.TRACE})
     settings_type = FlowSettings
 
-    def run(self, system: System, context: AuditContext) -> list[Finding]:
+    def run(self, source: Source, context: AuditContext) -> list[Finding]:
         """What the trace says of every claim; of those that it cannot speak of, why."""
         settings = context.settings or FlowSettings()
-        context.progress.stage(f"{system.key}: every operation of one training")
-        traces, findings = _Traces(system, settings.rounds), []
+        context.progress.stage(f"{source.key}: every operation of one training")
+        traces, findings = _Traces(source, settings.rounds), []
         with single_threaded():
             for claim in context.claims:
                 reason = _refusal(claim) or traces.refusal(claim)
@@ -75,75 +70,31 @@ def _refusal(claim: Claim) -> str | None:
     return None
 
 
-def _view(system: System, adversary: Adversary) -> View:
-    """The view of a program that this adversary has; of any one device, that of the busiest."""
-    if not adversary.is_device:
-        return adversary.kind
-    if adversary.kind == "device" and not adversary.devices:
-        return int(system.schedule.active.sum(axis=0).argmax())
-    members = frozenset(adversary.members(system.schedule.devices))
-    return frozenset[str | int](members)
-
-
 class _Traces:
-    """Observations of the first rounds of a system, each made once."""
+    """Observations of the first rounds of a source, each made once."""
 
-    def __init__(self, system: System, rounds: int) -> None:
-        # The trace is of memory that the host reads; what leaves does not depend on where it is computed.
-        cpu = torch.device("cpu")
-        self._system = replace(system, torch_device=cpu, data=system.data.to(cpu))
-        self._rounds = min(rounds, system.schedule.rounds)
-        self._known: dict[tuple[Unit, View, int, int], Observation] = {}
-        self._pairs: dict[tuple[Unit, View], TwinCanary | None] = {}
+    def __init__(self, source: Source, rounds: int) -> None:
+        self._source, self._whole = traceable(source), source.rounds
+        self._rounds = min(rounds, source.rounds)
+        self._known: dict[tuple[str, View, int, int], Observation] = {}
+        self._pairs: dict[str, TracedPair | str] = {}
 
-    def _canary(self, claim: Claim) -> TwinCanary | None:
-        """The pair whose noiseless values lie farthest apart in a run of all pairs at once."""
-        key = claim.unit, _view(self._system, claim.adversary)
-        if key not in self._pairs:
-            pairs = self._candidates(claim)
-            self._pairs[key] = pairs[self._farthest(pairs)] if pairs else None
-        return self._pairs[key]
-
-    def _candidates(self, claim: Claim) -> list[TwinCanary]:
-        """Pairs of the claim's unit in which all that the adversary holds itself is the same in both worlds."""
-        system, view = self._system, _view(self._system, claim.adversary)
-        same_label = claim.adversary.kind in system.ledger.label_holders
-        members = view if isinstance(view, frozenset) else frozenset({view})
-        candidates = []
-        for canary in plan_twins(system, [claim.unit]):
-            if canary.unit is not claim.unit:
-                continue
-            labels = canary.labels and (canary.labels[0], canary.labels[0 if same_label else 1])
-            blocks = {m: (pair[0], pair[0] if m in members else pair[1]) for m, pair in canary.blocks.items()}
-            factors = {m: (pair[0], pair[0] if m in members else pair[1]) for m, pair in canary.factors.items()}
-            known = replace(canary, labels=labels, blocks=blocks, factors=factors)
-            if known.changes_label or changed_features(known):
-                candidates.append(known)
-        return candidates
-
-    def _farthest(self, pairs: list[TwinCanary]) -> int:
-        total = np.zeros(len(pairs))
-        for twins in islice(run_twins(self._system, pairs), self._rounds):
-            for own, other in zip(*twins.values, strict=False):
-                if own.std and own.noiseless.shape == other.noiseless.shape:
-                    gaps = (own.noiseless.double() - other.noiseless.double()) / own.std
-                    total += gaps.nan_to_num().reshape(len(pairs), -1).square().sum(1).numpy()
-        return int(total.argmax())
+    def _pair(self, claim: Claim) -> TracedPair | str:
+        if claim.key not in self._pairs:
+            self._pairs[claim.key] = self._source.traced_pair(claim, self._rounds)
+        return self._pairs[claim.key]
 
     def refusal(self, claim: Claim) -> str | None:
         """Why there is nothing to follow, or None."""
-        if self._canary(claim) is None:
-            return f"there is no pair of worlds of unit {claim.unit} that {claim.adversary} does not hold itself"
-        return None
+        pair = self._pair(claim)
+        return pair if isinstance(pair, str) else None
 
     def _observed(self, claim: Claim, rounds: int, number: int = 0) -> Observation:
-        system, view = self._system, _view(self._system, claim.adversary)
-        key = claim.unit, view, rounds, number
+        view, pair = self._source.traced_view(claim.adversary), self._pair(claim)
+        assert isinstance(pair, TracedPair)
+        key = f"{claim.unit}: {pair.what}", view, rounds, number
         if key not in self._known:
-            canary = self._canary(claim)
-            assert canary is not None
-            program = engine_program(system, canary, view=view, rounds=rounds)
-            self._known[key] = observe(program, view, system.seed + number)
+            self._known[key] = observe(pair.program(rounds), view, self._source.seed + number)
         return self._known[key]
 
     def finding(self, claim: Claim, context: AuditContext) -> Finding:
@@ -185,8 +136,8 @@ class _Traces:
 
     def _measured(self, claim: Claim, first: Observation, rounds: int) -> Measurement | str:
         """The exact figure of the pair; why there is none, as a phrase."""
-        loss, canary = first.loss, self._canary(claim)
-        assert canary is not None
+        loss, pair = first.loss, self._pair(claim)
+        assert isinstance(pair, TracedPair)
         if loss.mu and loss.epsilon:
             return f"noise gives μ = {loss.mu:.4g} and responses ε = {loss.epsilon:.4g}, which are not added up here"
         decides = EPSILON if loss.epsilon else MU
@@ -199,22 +150,22 @@ class _Traces:
             if loss.epsilon and claim.delta > 0:
                 return f"responses of ε = {figure:.4g} may still be within the claimed ε at its δ"
         figure = min(figure, claimed) if figure <= claimed * (1 + _SAME) else figure
-        whole = rounds == self._system.schedule.rounds
+        whole = rounds == self._whole
         if figure <= claimed and not whole:
-            return f"{decides} of this pair is {figure:.4g} after {rounds} of {self._system.schedule.rounds} rounds"
+            return f"{decides} of this pair is {figure:.4g} after {rounds} of {self._whole} rounds"
         states = Counter(message.state for message in first.messages)
         return Measurement(
             unit=claim.unit,
             view=claim.adversary,
             method="every operation followed",
-            outcome=f"{canary.what}: {states['sealed']} messages under noise, {states['clean']} without private values",
+            outcome=f"{pair.what}: {states['sealed']} messages under noise, {states['clean']} without private values",
             decides=decides,
             mu=None if loss.epsilon else figure,
             epsilon=figure if loss.epsilon else None,
             exact=whole,
             confidence=1.0,
             assumptions=(_THIS_PAIR,),
-            witness=canary.what,
+            witness=pair.what,
             tool="one traced training",
             effort="one traced training and three plain ones",
         )

@@ -51,6 +51,7 @@ class Offer(StrEnum):
     LABEL_COINS = "label-coins"
     MEMBER_COINS = "member-coins"
     FEATURES = "features"
+    TRACE = "trace"
 
     @property
     def description(self) -> str:
@@ -67,6 +68,7 @@ _DESCRIPTIONS = {
     Offer.LABEL_COINS: "canaries in labels, whose coins are known",
     Offer.MEMBER_COINS: "canaries that were trained on or left out by a coin",
     Offer.FEATURES: "features by which guesses are scored",
+    Offer.TRACE: "a training that can be followed operation by operation",
 }
 
 
@@ -310,7 +312,8 @@ class System(DeclaredSystem):
 
     @property
     def offers(self) -> frozenset[Offer]:
-        return frozenset({Offer.MESSAGES, Offer.WORLDS, Offer.RELEASE_POINTS, Offer.LABELS, Offer.FEATURES})
+        known = {Offer.MESSAGES, Offer.WORLDS, Offer.RELEASE_POINTS, Offer.LABELS, Offer.FEATURES, Offer.TRACE}
+        return frozenset(known)
 
     @cached_property
     def messages(self) -> Sequence[Message]:

@@ -1,0 +1,120 @@
+"""What the flow audit asks a source for: a pair of neighbouring worlds for a claim, and its training as a program.
+
+An audit that needs `Offer.TRACE`, of this package or of another, gets both by `traceable(source)`: of an engine, of a
+training function and of a script alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+
+from vflpriv.audits.flow.engines import changed_features, engine_program
+from vflpriv.audits.flow.plain.wire import Program, View
+from vflpriv.audits.twins.pairs import TwinCanary, plan_twins, run_twins
+from vflpriv.core.claims import Claim
+from vflpriv.core.systems import Offer, Source, System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+
+__all__ = ["Traceable", "TracedPair", "traceable"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedPair:
+    """Two neighbouring worlds, and the training in them."""
+
+    what: str
+    """In what they differ, as a phrase."""
+    program: Callable[[int], Program]
+    """So many rounds of the training, over the wire that it is called with."""
+
+
+class Traceable(Protocol):
+    """A source that offers `Offer.TRACE`."""
+
+    seed: int
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the training."""
+        ...
+
+    def traced_view(self, adversary: Adversary) -> View:
+        """The view of a program that this adversary has; of any one device, that of the busiest."""
+        ...
+
+    def traced_pair(self, claim: Claim, rounds: int) -> TracedPair | str:
+        """The pair of worlds that a claim is followed in for so many rounds; why there is none, as a phrase."""
+        ...
+
+
+def traceable(source: Source) -> Traceable:
+    """The source as it is traced: an engine by the pairs that are searched here, any other as it says itself."""
+    if Offer.RELEASE_POINTS in source.offers and isinstance(source, System):
+        return _EnginePairs(source)
+    return cast(Traceable, source)
+
+
+class _EnginePairs:
+    """The pairs of an engine, each searched once."""
+
+    def __init__(self, system: System) -> None:
+        # The trace is of memory that the host reads; what leaves does not depend on where it is computed.
+        cpu = torch.device("cpu")
+        self._system = replace(system, torch_device=cpu, data=system.data.to(cpu))
+        self.seed, self.rounds = system.seed, system.schedule.rounds
+        self._pairs: dict[tuple[Unit, View], TwinCanary | None] = {}
+
+    def traced_view(self, adversary: Adversary) -> View:
+        if not adversary.is_device:
+            return adversary.kind
+        if adversary.kind == "device" and not adversary.devices:
+            return int(self._system.schedule.active.sum(axis=0).argmax())
+        members = frozenset(adversary.members(self._system.schedule.devices))
+        return frozenset[str | int](members)
+
+    def traced_pair(self, claim: Claim, rounds: int) -> TracedPair | str:
+        """The pair whose noiseless values lie farthest apart in a run of all pairs at once."""
+        view = self.traced_view(claim.adversary)
+        if (claim.unit, view) not in self._pairs:
+            pairs = self._candidates(claim, view)
+            self._pairs[claim.unit, view] = pairs[self._farthest(pairs, rounds)] if pairs else None
+        canary = self._pairs[claim.unit, view]
+        if canary is None:
+            return f"there is no pair of worlds of unit {claim.unit} that {claim.adversary} does not hold itself"
+
+        def program(first: int) -> Program:
+            return engine_program(self._system, canary, view=view, rounds=first)
+
+        return TracedPair(what=canary.what, program=program)
+
+    def _candidates(self, claim: Claim, view: View) -> list[TwinCanary]:
+        """Pairs of the claim's unit in which all that the adversary holds itself is the same in both worlds."""
+        same_label = claim.adversary.kind in self._system.ledger.label_holders
+        members: Any = view if isinstance(view, frozenset) else frozenset({view})
+        candidates = []
+        for canary in plan_twins(self._system, [claim.unit]):
+            if canary.unit is not claim.unit:
+                continue
+            labels = canary.labels and (canary.labels[0], canary.labels[0 if same_label else 1])
+            blocks = {m: (pair[0], pair[0] if m in members else pair[1]) for m, pair in canary.blocks.items()}
+            factors = {m: (pair[0], pair[0] if m in members else pair[1]) for m, pair in canary.factors.items()}
+            known = replace(canary, labels=labels, blocks=blocks, factors=factors)
+            if known.changes_label or changed_features(known):
+                candidates.append(known)
+        return candidates
+
+    def _farthest(self, pairs: list[TwinCanary], rounds: int) -> int:
+        total = np.zeros(len(pairs))
+        for twins in islice(run_twins(self._system, pairs), rounds):
+            for own, other in zip(*twins.values, strict=False):
+                if own.std and own.noiseless.shape == other.noiseless.shape:
+                    gaps = (own.noiseless.double() - other.noiseless.double()) / own.std
+                    total += gaps.nan_to_num().reshape(len(pairs), -1).square().sum(1).numpy()
+        return int(total.argmax())
