@@ -300,10 +300,11 @@ def canary_units(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryK
     exposure = ledger.exposure(adversary, unit, reading=Reading.PAPER)
     if unit is Unit.ADD_REMOVE and _in_sums_alone(ledger, exposure):
         return (unit,)
-    noised = [r for r in ledger.releases if r.noise.white]
-    usual = Unit.LABEL if any(Unit.LABEL in r.sensitivity for r in noised) else Unit.FEATURES
-    # All devices together hold every feature: what changed in them would be known without any message.
-    apart = (Unit.LABEL,) if adversary.kind == "devices" and not adversary.devices else (Unit.LABEL, Unit.FEATURES)
+    # Whoever is all devices holds every feature: what changed in them would be known without any message.
+    devices = ledger.schedule.devices
+    apart = (Unit.LABEL,) if len(exposure.adversary.members(devices)) == devices else (Unit.LABEL, Unit.FEATURES)
+    noised = [r for r in ledger.releases if r.noise.noised]
+    usual = Unit.LABEL if any(Unit.LABEL in r.sensitivity for r in noised) else apart[-1]
     parts = [ledger.exposure(adversary, part, reading=Reading.PAPER) for part in apart]
     seen = [e for e in parts if e.not_applicable is None and (e.events or e.unprotected)]
     telling = [e.unit for e in seen if e.unprotected] or [e.unit for e in seen]

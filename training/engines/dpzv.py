@@ -10,13 +10,14 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from vflpriv.common.lazy import no_grad, torch
-from vflpriv.common.registry import register
+from vflpriv.common.registry import available, register
 from vflpriv.core.budgets import epsilon_of, mu_of
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Capabilities, Contributions
+from vflpriv.core.law import Law
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import FEATURE_UNITS, Unit
@@ -68,6 +69,11 @@ class DpzvSettings(AsyncSettings, ZoSettings, NoisedSettings):
         description="noise std by Theorem VI.5, by calibration to `epsilon` for `unit` and `protect`, or as given in "
         "noise_std",
     )
+    noise_law: str = Field(
+        "gaussian",
+        description="law of the noise on each scalar: gaussian, laplace, discrete-gaussian, discrete-laplace, or any "
+        "other registered one that a standard deviation, noise_std, describes",
+    )
     delta: float = Field(1e-3, gt=0, lt=1, description="δ at which ε is read")
     protect: str = Field("device", description="the view that calibrated noise is for")
     server_clip: float = Field(1.0, gt=0, description="clip of the server's own update, for dp-sgd and dp-zo")
@@ -91,6 +97,16 @@ class DpzvSettings(AsyncSettings, ZoSettings, NoisedSettings):
         profile = raw.get("profile")
         published = {**_TABLE_3, **_TABLE_2[profile]} if profile in list(_TABLE_2) else {}
         return super().completed({**published, **raw})
+
+    @field_validator("noise_law")
+    @classmethod
+    def _of_single_numbers(cls, value: str, info: ValidationInfo) -> str:
+        usable = [name for name, law in available("law").items() if _described_by_deviation(law)]
+        if value not in usable:
+            raise ValueError(f"one of {', '.join(usable)}")
+        if value != "gaussian" and info.data.get("noise") == "paper":
+            raise ValueError("gaussian with noise = 'paper': Theorem VI.5 is about no other law")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> DpzvSettings:
@@ -219,12 +235,12 @@ class Dpzv(ZoEngine):
 
     @staticmethod
     def claims(settings: DpzvSettings, schedule: Schedule) -> tuple[Claim, ...]:
-        """Theorem VI.5 and the conference version's Corollary 5.2 and Appendix F.2 for this noise.
+        """Theorem VI.5 and the conference version's Corollary 5.2 and Appendix F.2 for this noise, if it is Gaussian.
 
         Corollary 5.2 names no reader. The server, who is sent the embeddings, has the labels; who else reads them with
         their ids is the eavesdropper.
         """
-        if not settings.noise_std:
+        if not settings.noise_std or settings.noise_law != "gaussian":
             return ()
         mu = 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * settings.noise_std)
         statement = "σ = 2C√T/(Dμ) makes the whole training μ-GDP, against one or a few curious devices"
@@ -264,9 +280,18 @@ class Dpzv(ZoEngine):
         return (*theorem, model, embeddings)
 
 
+def _described_by_deviation(law: type[Law]) -> bool:
+    try:
+        return law.of_deviation(1.0).independent
+    except ValueError:
+        return False
+
+
 def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:
+    std, gaussian = settings.known_std, settings.noise_law == "gaussian"
     return ScalarMean(
-        noise_std=settings.known_std,
+        noise_std=std,
+        law=None if gaussian or not std else available("law")[settings.noise_law].of_deviation(std),
         clip=settings.clip,
         batch_size=schedule.batch_size,
         two_sided=settings.clip_rule == "two-sided",

@@ -160,6 +160,23 @@ class Law(ABC):
     sized_by: ClassVar[str | None] = None
     """The field that says how large the noise is, such as `std`; None where no number scales it."""
 
+    @classmethod
+    def of_deviation(cls, std: float) -> Law:
+        """The law of noise on single numbers with this standard deviation; it is an error where that does not say all.
+
+        >>> from vflpriv.laws import Laplace
+        >>> Laplace.of_deviation(2.0).deviation
+        2.0
+        """
+        if cls.sized_by is None or cls.selects:
+            raise ValueError("a law of noise that one number scales")
+        own: Any = cls
+        try:
+            unit: Law = own(**{cls.sized_by: 1.0})
+        except TypeError as error:
+            raise ValueError("a law of noise that its size alone describes") from error
+        return unit.scaled(std / unit.deviation)
+
     # What a release costs
 
     @abstractmethod

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -27,6 +28,8 @@ _OFF = 1e-3
 """A share of a step by which values may be off the grid, by the rounding of floating-point numbers."""
 _FAR = 40.0
 """The score of a value that the law never draws."""
+_FINE = 13
+"""A standard deviation has at least two to the power of one less steps, where only it is given."""
 _TILTS = np.geomspace(1e-4, 1e6, 201)
 
 
@@ -55,6 +58,14 @@ class GridLaw(Law):
     entries: int
     rounds: bool
     bounds_size = True
+
+    @classmethod
+    def of_deviation(cls, std: float) -> Law:
+        """In steps so fine that rounding to them costs next to nothing, and no finer than exact accounting allows."""
+        own: Any = super().of_deviation(std)
+        step = math.ldexp(1.0, math.frexp(std)[1] - _FINE)
+        law: Law = replace(own, step=step)
+        return law.scaled(std / law.deviation)
 
     @abstractmethod
     def log_weights(self, steps: Floats) -> Floats:

@@ -28,6 +28,10 @@ class LabelLaw(Law):
     distance: ClassVar[float] = 1.0
     """How far one changed label moves the value under the noise, in the law's norm; 1 where it has none."""
 
+    @classmethod
+    def of_deviation(cls, std: float) -> Law:
+        raise ValueError("a law of noise on numbers, not on labels")
+
     @property
     def label_epsilon(self) -> float:
         """The ε of one label, for every adversary that does not hold the labels."""

@@ -288,6 +288,14 @@ def test_every_part_that_a_view_sees_and_does_not_hold_may_change(variant, view,
     assert canary_units(make_system(variant).ledger, Adversary.parse(view), Unit.RECORD, WORST) == (Unit.RECORD,)
 
 
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_an_only_device_holds_all_features_whatever_the_law_of_the_noise(law):
+    """Scores of Laplace noise are learned from rows, among them those that the device sends itself."""
+    system = make_system("dpzv-joint", data=toy_data(devices=1), noise="given", noise_std=1.0, noise_law=law)
+    for view in ("device", "device(0)", "devices(all)"):
+        assert canary_units(system.ledger, Adversary.parse(view), Unit.RECORD, NATURAL) == (Unit.LABEL,)
+
+
 def test_the_channel_that_tells_most_is_chosen_before_the_trials():
     """Exact gradients tell a device the label; of what it holds itself nothing changes, and would prove nothing."""
     system, device = make_system("split-concat"), Adversary.parse("device(0)")

@@ -247,6 +247,8 @@ def test_a_profile_is_what_tables_2_and_3_print_where_nothing_else_is_given(prof
         ({"delta": 1.0}, "less than 1"),
         ({"protect": "everyone"}, "device"),
         ({"server_update": "adam"}, "sgd"),
+        ({"noise_law": "exponential", "noise": "calibrated"}, "one of discrete-gaussian, discrete-laplace, gaussian"),
+        ({"noise_law": "laplace"}, "Theorem VI.5 is about no other law"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):
