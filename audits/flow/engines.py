@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from vflpriv.audits.flow.plain.twins import root_seed
 from vflpriv.audits.flow.plain.wire import FlowWire, Party, Program, View
 from vflpriv.audits.twins.pairs import TwinCanary, in_world
 from vflpriv.core.data import VerticalData
@@ -27,11 +28,14 @@ def engine_program(
 ) -> Program:
     """Train the system once, or so many rounds of it, with the canary's values in the world that the wire is of.
 
-    An eavesdropper does not see encrypted messages.
+    An eavesdropper does not see encrypted messages. Run under the system's own seed it is the system's training, under
+    any other seed one with other draws.
     """
 
     def train(wire: FlowWire) -> None:
-        engine = system.train([0], data=private_data(system.data, canary, wire))
+        drawn = torch.initial_seed()
+        seeds = None if drawn == root_seed(system.seed) else [drawn]
+        engine = system.train([0], data=private_data(system.data, canary, wire), seeds=seeds)
         sent = _EngineWire(wire, hides_encrypted=view == "eavesdropper")
         engine.run(sent, stop=None if rounds is None else lambda round_: round_ + 1 >= rounds)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,16 +20,19 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import lsqr
 from torch import Tensor
 
-from vflpriv.audits.flow.draws.families import EXPONENTIAL, FAMILIES, LAPLACE, NORMAL
+from vflpriv.audits.flow.draws.families import EXPONENTIAL, FAMILIES, LAPLACE, NORMAL, STEPS
 from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.tracer.events import Choice, Seal
 from vflpriv.core.law import Pair
 from vflpriv.laws import Laplace
+from vflpriv.laws.grid import GridLaw
 
 __all__ = ["Loss", "privacy_loss"]
 
 _DENSE = 1500
 """Entries that share draws are solved by singular values up to so many, iteratively beyond."""
+_OFF_GRID = 1e-4
+"""A share of a step by which a gap may be off the grid, by rounding."""
 _SLACK = 64.0
 """How many times its grain rounding may move a gap."""
 
@@ -41,6 +45,8 @@ class Loss:
     """Of all Gaussian noise together; inf where some gap has none."""
     pure: list[tuple[float, Pair]] = field(default_factory=list)
     """The epsilon of each other seal and its pair."""
+    pairs: list[Pair] = field(default_factory=list)
+    """Of each other seal whose epsilon is bounded at a delta only."""
     choices: float = 0.0
     """The epsilons of discrete choices, summed."""
     leak: str | None = None
@@ -146,7 +152,7 @@ def _of_choices(loss: Loss, choices: Sequence[Choice], table: _Entries, known: T
 
 
 def _of_other_laws(loss: Loss, hidden: _Entries, left: Tensor, draws: Draws) -> None:
-    """Laplace noise: one draw of its own for an entry, or the difference of two exponential ones."""
+    """One draw of its own for an entry, of Laplace noise or on a grid, or the difference of two exponential ones."""
     counts = torch.bincount(hidden.columns - hidden.columns.min()) if len(hidden.columns) else torch.empty(0)
     alone = counts[hidden.columns - hidden.columns.min()] == 1 if len(hidden.columns) else left[:0]
     family = draws.families(hidden.columns)
@@ -155,7 +161,8 @@ def _of_other_laws(loss: Loss, hidden: _Entries, left: Tensor, draws: Draws) -> 
     signed = torch.zeros(len(left), dtype=torch.float64).scatter_add_(0, hidden.entries, hidden.scales)
     size = torch.zeros(len(left), dtype=torch.float64).scatter_add_(0, hidden.entries, hidden.scales.abs())
     of = [
-        torch.bincount(hidden.entries[family == FAMILIES.index(f)], minlength=len(left)) for f in (LAPLACE, EXPONENTIAL)
+        torch.bincount(hidden.entries[family == FAMILIES.index(f)], minlength=len(left))
+        for f in (LAPLACE, EXPONENTIAL, STEPS)
     ]
     single = left & own & (terms == 1) & (of[0] == 1)
     double = left & own & (terms == 2) & (of[1] == 2) & (signed.abs() <= 1e-6 * size)
@@ -165,6 +172,27 @@ def _of_other_laws(loss: Loss, hidden: _Entries, left: Tensor, draws: Draws) -> 
             gap = abs(float(hidden.gaps[entry]))
             loss.pure.append((law.strength(gap), law.pair(gap)))
     left &= ~(single | double)
+    alone_on_grid = left & own & (terms == 1) & (of[2] == 1)
+    for term in (alone_on_grid[hidden.entries] & (family == FAMILIES.index(STEPS))).nonzero()[:, 0].tolist():
+        entry = int(hidden.entries[term])
+        _in_steps(loss, float(hidden.gaps[entry]), float(hidden.scales[term]), draws.law(int(hidden.columns[term])))
+        left[entry] = False
+
+
+def _in_steps(loss: Loss, gap: float, step: float, law: object) -> None:
+    """The pair of noise of whole steps on a gap of whole steps."""
+    steps = abs(gap / step)
+    if not isinstance(law, GridLaw) or abs(steps - round(steps)) > _OFF_GRID * max(1.0, steps):
+        loss.unknown.append("a value lies off the grid of its noise: its last digits are not hidden")
+        return
+    # In steps of 1, of one entry that lies on the grid.
+    in_steps: Any = replace(law.scaled(1 / law.step), step=1.0, entries=1, rounds=False)  # type: ignore[type-var]
+    pair: Pair = in_steps.pair(float(round(steps)))
+    if math.isfinite(pair.pure_epsilon):
+        loss.pure.append((pair.pure_epsilon, pair))
+    else:
+        loss.pairs.append(pair)
+        loss.unknown.append(f"{law} is no Gaussian noise, and has no epsilon without a delta")
 
 
 def _gaussian(table: _Entries, left: Tensor) -> tuple[float, float | None]:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from vflpriv.common.lazy import torch
+from vflpriv.common.random import answered
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Engine
 from vflpriv.core.law import Draws, Law
 from vflpriv.core.releases import Release
 from vflpriv.core.units import Unit
 from vflpriv.core.views import EVERYONE
-from vflpriv.laws.labels import LabelLaw
+from vflpriv.laws.labels import LabelLaw, LawAnswers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,7 +111,7 @@ class NoisedBefore(LabelMechanism):
 
     def observe(self, labels: Tensor, classes: int, stream: Draws) -> Tensor:
         """The released observation (R, N, C) of labels (R, N); its largest entry is at the likeliest label."""
-        return self.law.observe(labels, classes, stream)
+        return answered(labels, LawAnswers(self.law, classes, stream))
 
     def evidence(self, observed: Tensor) -> Tensor:
         """(R, N, C): the log-likelihood of an observation (R, N, C) under each label, up to terms all labels share."""

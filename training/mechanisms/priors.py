@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vflpriv.common.lazy import torch
+from vflpriv.common.random import Answers, answered
 from vflpriv.core.engine import Probe
 from vflpriv.core.law import Draws
 from vflpriv.core.schedules import Schedule
@@ -23,7 +24,7 @@ from vflpriv.training.mechanisms.labels import LabelMechanism
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DrawnLabels", "PriorLabels", "response", "response_law"]
+__all__ = ["DrawnLabels", "PriorAnswers", "PriorLabels", "response", "response_law"]
 
 
 def _best(prior: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -66,6 +67,38 @@ def response_law(prior: Tensor, epsilon: float) -> Tensor:
     among = inside.unsqueeze(-2) * (same * keep + (1 - same) * keep * math.exp(-epsilon))
     anywhere = (inside / k.unsqueeze(-1)).unsqueeze(-2)
     return torch.where(inside.unsqueeze(-1) > 0, among, anywhere)
+
+
+@dataclass(frozen=True, eq=False)
+class PriorAnswers(Answers):
+    """Responses to labels (…) under priors (…, C), from uniform numbers (…, 2), to those whose turn it is `now`.
+
+    The others keep the labels that they have `before`.
+    """
+
+    prior: Tensor
+    uniform: Tensor
+    epsilon: float
+    now: Tensor
+    before: Tensor
+
+    def answered(self, asked: Tensor) -> Tensor:
+        return torch.where(self.now, response(asked, self.prior, self.uniform, self.epsilon), self.before)
+
+    def table(self) -> Tensor:
+        return response_law(self.prior, self.epsilon)
+
+    @property
+    def public(self) -> tuple[Tensor, ...]:
+        return self.prior, self.now, self.before
+
+    @property
+    def numbers(self) -> Tensor:
+        return self.uniform
+
+    @property
+    def asks(self) -> Tensor:
+        return self.now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +204,7 @@ class DrawnLabels:
         )
         due = stages <= self._stage
         now, prior = due & ~drawn, self._prior(labels, logits)
-        responses = torch.where(now, response(truth, prior, uniform, self._mechanism.budget), labels)
+        responses = answered(truth, PriorAnswers(prior, uniform, self._mechanism.budget, now, labels))
         if self._probe is not None:
             shown = self._probe.observed(self._onehot(responses), records, prior * now.unsqueeze(-1))
             responses = torch.where(now, shown.argmax(-1), labels)

@@ -11,11 +11,12 @@ Philox is no cipher, and its seeds have 64 bits: what is to stay secret in a rea
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from vflpriv.common.seeds import STREAMS, SecretKey, derive
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Drawn", "Randomness", "SecretStream", "Stream", "announced", "listening"]
+__all__ = ["Answered", "Answers", "Drawn", "Randomness", "SecretStream", "Stream", "announced", "answered", "listening"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +40,59 @@ class Drawn:
     """The law of a standard draw of it by name; "uniform" is between 0 and 1, "bits" are whole numbers."""
     place: tuple[object, ...]
     """Keys and path: the same place gives the same numbers again."""
+    step: float = 0.0
+    """The values are whole multiples of it, up to the rounding of a double; 0 where they need not be."""
+    parts: Sequence[tuple[object, float]] = ()
+    """Where it is a sum of independent draws that are also in other sums: the path of each, and its factor."""
+    noise: object = None
+    """The law itself where its values are its steps."""
 
 
-_LISTENERS: list[Callable[[Drawn], None]] = []
+class Answers(ABC):
+    """How private whole numbers are answered: from which draws, and with which law."""
+
+    @abstractmethod
+    def answered(self, asked: Tensor) -> Tensor:
+        """The answers to these numbers, by the same draws whenever it is called."""
+
+    @abstractmethod
+    def table(self) -> Tensor | None:
+        """P[answer | number], (…, numbers, answers), of every number that is asked, or of all alike; None if unknown.
+
+        Whatever an answer says beside its own number has the same law for all numbers.
+        """
+
+    @property
+    def public(self) -> Sequence[Tensor]:
+        """All tensors that the law depends on."""
+        return ()
+
+    @property
+    def numbers(self) -> Tensor | None:
+        """(…, K) the uniform numbers that decide; None where they are drawn from a stream each time."""
+        return None
+
+    @property
+    def asks(self) -> Tensor | None:
+        """(…) which numbers are answered; what takes the place of other answers says nothing of them. None: all."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """What a listener is told of answers to private numbers."""
+
+    values: Tensor
+    asked: Tensor
+    answers: Answers
+
+
+_LISTENERS: list[Callable[[Drawn | Answered], None]] = []
 
 
 @contextmanager
-def listening(listener: Callable[[Drawn], None]) -> Iterator[None]:
-    """Tell a listener of every draw from a secret stream, since torch sees none of them."""
+def listening(listener: Callable[[Drawn | Answered], None]) -> Iterator[None]:
+    """Tell a listener of every draw from a secret stream, since torch sees none of them, and of answers by draws."""
     _LISTENERS.append(listener)
     try:
         yield
@@ -54,11 +100,19 @@ def listening(listener: Callable[[Drawn], None]) -> Iterator[None]:
         _LISTENERS.remove(listener)
 
 
-def announced(values: Tensor, source: object, law: str, *path: object) -> Tensor:
+def announced(values: Tensor, source: object, law: str, *path: object, **said: Any) -> Tensor:
     """The same values, of which listeners are told if they were drawn from a secret stream."""
     if getattr(source, "secret", False):
         for listener in _LISTENERS:
-            listener(Drawn(values, law, (getattr(source, "keys", None), *path)))
+            listener(Drawn(values, law, (getattr(source, "keys", None), *path), **said))
+    return values
+
+
+def answered(asked: Tensor, answers: Answers) -> Tensor:
+    """Answers to private numbers, of whose law listeners are told; they need not believe it."""
+    values = answers.answered(asked)
+    for listener in _LISTENERS:
+        listener(Answered(values, asked, answers))
     return values
 
 
@@ -107,12 +161,14 @@ class Stream:
     def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
         drawn = philox.uniforms(self.keys, path, -(-count // 4), first)
-        return announced(drawn.narrow(-1, 0, count) if count % 4 else drawn, self, "uniform", first, *path)
+        announced(drawn, self, "uniform", first, *path)
+        return drawn.narrow(-1, 0, count) if count % 4 else drawn
 
     def normal(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four."""
         drawn = philox.normals(self.keys, path, -(-count // 4), first)
-        return announced(drawn.narrow(-1, 0, count) if count % 4 else drawn, self, "gaussian", first, *path)
+        announced(drawn, self, "gaussian", first, *path)
+        return drawn.narrow(-1, 0, count) if count % 4 else drawn
 
 
 class SecretStream:

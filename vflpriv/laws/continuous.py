@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,10 @@ class Continuous(Law):
     def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
         """(R, count) float64 draws of the law at level 1, and as many times 63 further random bits."""
 
+    def parts(self, *path: int) -> Sequence[tuple[tuple[int, ...], float]]:
+        """The independent draws that one is a sum of, by their paths, with a factor each; none where it is its own."""
+        return ()
+
     def on_grid(self, distance: float, entries: int) -> Law:
         largest = self._size * _OF_NOISE
         if math.isfinite(distance):
@@ -81,7 +86,8 @@ class Continuous(Law):
         unit, bits = self.unit(source, count, *path)
         spread = (bits & (width - 1)).sub_(width // 2)
         steps = unit.mul_(steps_of_level).round_()
-        return announced(steps.add_(spread).div_(steps_of_level), source, self.name, "noise", *path)
+        drawn = steps.add_(spread).div_(steps_of_level)
+        return announced(drawn, source, self.name, "noise", *path, step=1 / steps_of_level, parts=self.parts(*path))
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
         """The noised value, of the type of the noiseless one.

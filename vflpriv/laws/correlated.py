@@ -91,11 +91,15 @@ class CorrelatedGaussian(Continuous):
         """Of the round with the least noise."""
         return self.std * math.sqrt(float(np.square(_decoder(self.encoder)).sum(1).min()))
 
+    def parts(self, *path: int) -> list[tuple[tuple[int, ...], float]]:
+        round_, *party = path
+        weights = enumerate(_decoder(self.encoder)[round_])
+        return [((output, *party), float(weight)) for output, weight in weights if abs(weight) > 1e-12]
+
     def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
         """The first number of the path is the round; its draws are made of those of all outputs."""
         round_, *party = path
-        weights = [(output, float(w)) for output, w in enumerate(_decoder(self.encoder)[round_]) if abs(w) > 1e-12]
-        parts = [precise_normals(source, count, output, *party)[0] * w for output, w in weights]
+        parts = [precise_normals(source, count, *place)[0] * weight for place, weight in self.parts(*path)]
         # Outputs are drawn again in other rounds: the further bits have to be of this round alone.
         further = source.bits(count, round_, *party, *(0,) * (1 - len(party)), 1)
         return torch.stack(parts).sum(0), further

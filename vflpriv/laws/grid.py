@@ -17,6 +17,7 @@ from scipy.special import ndtri
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
+from vflpriv.common.random import announced
 from vflpriv.core.law import Draws, Law
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class GridLaw(Law):
         # P[|noise| > j]: uniform numbers are finest near 0, where the far tail lies.
         tails = torch.from_numpy(np.ascontiguousarray(2 * np.cumsum(mass[:0:-1]))).to(uniform.device)
         size = tails.numel() - torch.searchsorted(tails, uniform)
-        return torch.where(bits[:, 1] & 1 > 0, size, -size).to(torch.float64)
+        steps = torch.where(bits[:, 1] & 1 > 0, size, -size).to(torch.float64)
+        return announced(steps, source, self.name, "noise", *path, step=1.0, noise=self)
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
         return placed(noiseless, draws.to(torch.float64), self.step)

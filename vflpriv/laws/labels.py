@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
+from vflpriv.common.random import Answers
 from vflpriv.core.law import Law
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
     from vflpriv.core.law import Draws
 
-__all__ = ["LabelLaw"]
+__all__ = ["LabelLaw", "LawAnswers"]
 
 
 class LabelLaw(Law):
@@ -52,3 +55,19 @@ class LabelLaw(Law):
     def observation_test(self, evidence: Floats, truth: NDArray[np.int64]) -> tuple[str, str, float] | None:
         """(name, question, p-value) of a test of observations by their evidence (R, N, C); None where there is none."""
         return None
+
+
+@dataclass(frozen=True, eq=False)
+class LawAnswers(Answers):
+    """Observations of labels by a law, from the draws of a stream."""
+
+    law: LabelLaw
+    classes: int
+    stream: Draws
+
+    def answered(self, asked: Tensor) -> Tensor:
+        return self.law.observe(asked, self.classes, self.stream)
+
+    def table(self) -> Tensor | None:
+        table = self.law.table(self.classes)
+        return None if table is None else torch.from_numpy(np.asarray(table, dtype=np.float64))

@@ -17,7 +17,7 @@ from vflpriv.core.law import Law
 from vflpriv.laws import Gaussian, Laplace
 from vflpriv.laws.laplace import standard_laplace
 
-__all__ = ["DISCRETE", "EXPONENTIAL", "FAMILIES", "GUMBEL", "LAPLACE", "NORMAL", "UNIFORM", "Family"]
+__all__ = ["DISCRETE", "EXPONENTIAL", "FAMILIES", "GUMBEL", "LAPLACE", "NORMAL", "STEPS", "UNIFORM", "Family"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ GUMBEL = Family(
 )
 DISCRETE = Family("discrete", lambda u: u)
 """Coins and other draws with few values."""
+STEPS = Family("whole steps", lambda u: u)
+"""Noise on a grid, of a law of its own."""
 
-FAMILIES = (UNIFORM, NORMAL, LAPLACE, EXPONENTIAL, GUMBEL, DISCRETE)
+FAMILIES = (UNIFORM, NORMAL, LAPLACE, EXPONENTIAL, GUMBEL, DISCRETE, STEPS)
 """In the order of the numbers by which draws know them."""

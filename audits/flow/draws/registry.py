@@ -61,6 +61,8 @@ class Draws:
         self._derived: dict[tuple[bytes, int], RecognisedDraws] = {}
         self._recognised: list[RecognisedDraws] = []
         self._values: dict[int, Tensor] = {}
+        self._grids: dict[int, float] = {}
+        self._laws: dict[int, object] = {}
         self.repeated = 0
         self.constant = 0
         self.overlapping = 0
@@ -93,6 +95,25 @@ class Draws:
         elif state is not None and same is None:
             self._states[state] = (name, int(columns[0]) if len(columns) else -1, value.numel())
         return columns
+
+    def seen(self, state: bytes) -> Tensor:
+        """The columns that were drawn from this state; none where nothing was."""
+        _, start, count = self._states.get(state, ("", 0, 0))
+        return torch.arange(start, start + count)
+
+    def on_grid(self, columns: Tensor, step: float, law: object) -> None:
+        """Draws that are whole multiples of a step, with a law of their own where they are counted in steps."""
+        for start in torch.unique(torch.tensor(self._starts)[self._blocks(columns)]).tolist():
+            self._grids[start], self._laws[start] = step, law
+
+    def grids(self, columns: Tensor) -> Tensor:
+        """The step that each column is a whole multiple of; 0 where there is none."""
+        starts = torch.tensor(self._starts)[self._blocks(columns)]
+        return starts.double().apply_(lambda start: self._grids.get(int(start), 0.0))
+
+    def law(self, column: int) -> object:
+        """The law of a draw that is counted in steps."""
+        return self._laws.get(self._starts[bisect_right(self._starts, column) - 1])
 
     def _constant(self, value: Tensor) -> bool:
         """Whether a draw was the same under another seed: at the same place, or, if it is long, anywhere."""

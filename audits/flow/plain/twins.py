@@ -21,8 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflpriv.audits.flow.draws.registry import fingerprint
 from vflpriv.audits.flow.plain.wire import PlainWire, Program, SentMessage, View, identical
+from vflpriv.common.random import Answered, Drawn, listening
 
-__all__ = ["PlainRun", "plain_run", "same_form", "same_values", "seeded"]
+__all__ = ["PlainRun", "plain_run", "root_seed", "same_form", "same_values", "seeded"]
 
 
 @contextmanager
@@ -89,6 +90,11 @@ class _Watch(TorchDispatchMode):
         # Wrapping every operation for the compiler costs as much as following it.
         return False
 
+    def told(self, told: Drawn | Answered) -> None:
+        """A draw of a secret stream, of which torch shows no operation."""
+        if isinstance(told, Drawn) and told.values.is_floating_point():
+            self.draws.append(fingerprint(told.values))
+
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = op(*args, **(kwargs or {}))
         self.names.update(op._schema.name.encode())
@@ -108,7 +114,7 @@ def plain_run(
 ) -> PlainRun:
     """Run a program; what the view sees arrives as it did in `received`."""
     wire = PlainWire(world, received or (), view)
-    with seeded(seed, host=host), _Watch() as watch:
+    with seeded(seed, host=host), _Watch() as watch, listening(watch.told):
         program(wire)
     return PlainRun(messages=wire.sent, draws=tuple(watch.draws), operations=watch.names.digest())
 

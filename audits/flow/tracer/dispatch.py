@@ -33,6 +33,10 @@ _SHAPES = frozenset(
     {"zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_empty_strided"}
 )
 """Operations that read of a tensor its size and dtype only."""
+_ROUNDING = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc", "trunc_"})
+_OFF_GRID = 1e-9
+"""By how much, relative to its size, a whole number of steps may be off by the rounding of doubles."""
+_MOST_SUMMED = 64
 _LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 
 
@@ -199,11 +203,27 @@ class Trace(Following, TorchDispatchMode):
                 moving.append(number)
         if not noisy or any(number in noisy for number in moving):
             return None
+        if call.name in _ROUNDING and not private and (whole_rows := self._unrounded(call, noisy)) is not None:
+            return [whole_rows]
         if call.name == "_to_copy" and _coarser(call) and any(s is not None and s.masked and s.taint for s in states):
             # The gap is that of before the rounding.
             return None
         masked = any(states[number].masked and states[number].taint for number in noisy)  # type: ignore[union-attr]
         return noise_of_results(call, noisy, moving, _MASKED_TERMS if masked else _MASKED_TERMS * 8)
+
+    def _unrounded(self, call: Call, noisy: dict[int, Rows]) -> Rows | None:
+        """Noise that lies on whole numbers already: rounding does nothing to it, whatever is drawn."""
+        rows, value = noisy[0], call.tensors[0].detach()
+        if len(call.tensors) != 1 or rows.columns.shape[1] > _MOST_SUMMED or not bool((rows.columns >= 0).all()):
+            return None
+        ratios = rows.scales * self.draws.grids(rows.columns)
+        steps = ratios.round()
+        on_grid = bool((ratios - steps).abs().le(_OFF_GRID * steps.abs()).all()) and bool((steps != 0).all())
+        # The spread that sums of correlated noise are rounded with is further noise.
+        if rows.columns.shape[1] > 1:
+            on_grid = bool((self.draws.grids(rows.columns) > 0).all())
+        whole = bool((value - value.round()).abs().le(_OFF_GRID * (1 + value.abs())).all())
+        return rows if on_grid and whole else None
 
     def _seal_masked(self, call: Call, states: Sequence[State | None]) -> None:
         for tensor, state in zip(call.tensors, states, strict=True):

@@ -6,7 +6,6 @@ arrays that are known as draws.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import threading
 from collections.abc import Iterator
@@ -21,14 +20,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from vflpriv.audits.flow.draws.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
-from vflpriv.audits.flow.draws.rows import no_columns
+from vflpriv.audits.flow.tracer.announcements import Announcements
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import FILE, HostRead
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.numbers import MarkedArray, marked, tensor_of
 from vflpriv.audits.flow.tracer.sampling import enter_draw
 from vflpriv.audits.flow.tracer.storages import NOTHING
-from vflpriv.common.random import Drawn, listening
+from vflpriv.common.random import listening
 
 __all__ = ["Exits"]
 
@@ -56,8 +55,6 @@ _LOGS = {
 _WATCHED = frozenset({"item", "numpy", "__array__", *_READS, *_LOGS})
 _LISTED = 1024
 """Lists of more numbers are not followed one by one."""
-_STREAMS = {"uniform": UNIFORM, "gaussian": NORMAL, "laplace": LAPLACE}
-"""The laws of announced draws."""
 _MADE = frozenset({"tensor", "as_tensor", "asarray", "scalar_tensor"})
 
 
@@ -96,6 +93,10 @@ class Exits(TorchFunctionMode):
                 self.read(_LOGS[name], first, log=True)
                 with self.paused():
                     return func(*args, **kwargs)
+        if name == "one_hot" and (len(args) > 1 or kwargs.get("num_classes", -1) > 0):
+            # It looks whether every number is a class, and nothing else follows from that.
+            with self.trace.unread():
+                return func(*args, **kwargs)
         if self.marks and (_any_marked(args) or (kwargs and _any_marked(tuple(kwargs.values())))):
             return self._with_numbers(name, func, args, kwargs)
         return func(*args, **kwargs)
@@ -195,7 +196,7 @@ class Exits(TorchFunctionMode):
             for module, laws in ((np.random, _LEGACY), (random, _PYTHON)):
                 for name, law in laws.items():
                     stack.enter_context(patch.object(module, name, self._drawing(module, name, law)))
-            stack.enter_context(listening(self.announced))
+            stack.enter_context(listening(Announcements(self.trace)))
             with self:
                 yield
 
@@ -239,20 +240,6 @@ class Exits(TorchFunctionMode):
         if tensor.dim() == 0:
             return marked(float(values), tensor, self)
         return MarkedArray.of(tensor, self)
-
-    def announced(self, drawn: Drawn) -> None:
-        """A draw of a stream of ours: torch sees no operation of it."""
-        if not (self.trace.sources or self.trace.early):
-            return
-        family = _STREAMS.get(drawn.law)
-        with self.paused():
-            if family is None:
-                # Of a law that is not followed: whatever it reaches is not explained.
-                self.trace.mark(drawn.values, NOTHING, NOTHING, masked=False).opaque = no_columns()
-                return
-            parts = [part.tolist() if isinstance(part, Tensor) else part for part in drawn.place]
-            place = hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
-            enter_draw(self.trace, drawn.values, "stream", (family, 0.0, 1.0), place)
 
     def _drawing(self, module: Any, name: str, law: Any) -> Any:
         original = getattr(module, name)

@@ -48,6 +48,7 @@ class Following:
         self._released: dict[int, Tensor] = {}
         self.operations = 0
         self.pausing = 0
+        self._unread = 0
         self.thread = threading.get_ident()
 
     @contextmanager
@@ -59,6 +60,15 @@ class Following:
         finally:
             self.pausing -= 1
 
+    @contextmanager
+    def unread(self) -> Iterator[None]:
+        """What torch reads for a check of its own is no read."""
+        self._unread += 1
+        try:
+            yield
+        finally:
+            self._unread -= 1
+
     def lose(self, why: str) -> None:
         """Note something that could not be followed."""
         note = f"{program_line()}: {why}"
@@ -68,7 +78,7 @@ class Following:
     def host_read(self, tensor: Tensor, how: str, *, log: bool = False) -> None:
         """Note that the host reads a tensor that is private or drawn, or that a seal reached."""
         state = self.table.of(tensor) if tensor.layout == torch.strided else None
-        if state is None:
+        if state is None or self._unread:
             return
         if not log or how == FILE:
             self.host_seals |= state.seals
@@ -214,11 +224,10 @@ class Following:
             if state.opaque is not None:
                 parts.append(state.opaque)
             if state.rows is not None and not linear:
-                parts.append(state.rows.used)
-            if state.rows is None and state.recipe is not None:
-                parts.append(state.recipe.columns.reshape(-1))
-            if state.coin is not None:
-                parts.append(state.coin.columns.reshape(-1))
+                rows = self.rows_of(tensor, state)
+                parts.append((state.rows if rows is None else rows).used)
+            lots = (state.recipe if state.rows is None else None, state.coin)
+            parts.extend(_at(lot.columns, tensor).reshape(-1) for lot in lots if lot is not None)
         return torch.unique(torch.cat(parts)) if parts else None
 
     def put(self, result: Tensor, state: State, rows: Rows | None, recipe: Recipe | None, spent: Tensor | None) -> None:
@@ -237,6 +246,13 @@ class Following:
         state.coin = None
         if spent is not None and (rows is not None or recipe is None or not filled):
             state.opaque = spent if state.opaque is None or filled else torch.unique(torch.cat([state.opaque, spent]))
+
+
+def _at(columns: Tensor, tensor: Tensor) -> Tensor:
+    """The columns of a tensor's elements, of those of its storage."""
+    if whole(tensor) or len(columns) * tensor.element_size() != tensor.untyped_storage().nbytes():
+        return columns
+    return columns[elements(tensor)]
 
 
 def _carries(sent: Tensor, sealed: Tensor) -> bool:
