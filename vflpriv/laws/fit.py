@@ -19,7 +19,7 @@ def anderson_darling(z: Floats) -> float:
     x, n = np.sort(z.ravel()), z.size
     odd = 2 * np.arange(1, n + 1) - 1
     statistic = -n - float(np.sum(odd * (log_ndtr(x) + log_ndtr(-x[::-1])))) / n
-    return max(0.0, 1 - anderson_darling_limit(max(statistic, 1e-6)))
+    return 1 - anderson_darling_limit(max(statistic, 1e-6))
 
 
 def anderson_darling_limit(a: float) -> float:
@@ -27,8 +27,6 @@ def anderson_darling_limit(a: float) -> float:
     if a < 2:
         inner = (0.0347962 - (0.011672 - 0.00168691 * a) * a) * a
         return math.exp(-1.2337141 / a) / math.sqrt(a) * (2.00012 + (0.247105 - (0.0649821 - inner) * a) * a)
-    if a > 30:
-        return 1.0
     inner = (0.082433 - (0.008056 - 0.0003146 * a) * a) * a
     return math.exp(-math.exp(1.0776 - (2.30695 - (0.43424 - inner) * a) * a))
 
@@ -40,9 +38,8 @@ def rate_p_value(count: Any, number: Any, rate: Any) -> Floats:
     (1.0, True)
     """
     count, number, rate = np.broadcast_arrays(count, number, np.asarray(rate, dtype=np.float64))
-    below = bdtr(count, number, rate)
-    above = np.where(count == 0, 1.0, bdtrc(np.maximum(count - 1, 0), number, rate))
-    return np.asarray(np.minimum(1.0, 2 * np.minimum(below, above)))
+    tails = np.minimum(bdtr(count, number, rate), bdtrc(count - 1, number, rate))
+    return np.asarray(np.minimum(1.0, 2 * tails))
 
 
 def smallest(p_values: Floats | Sequence[float]) -> float:

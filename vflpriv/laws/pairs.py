@@ -82,7 +82,7 @@ class AtomicPair(Pair):
         places = np.searchsorted(edges, losses - 1e-12 * np.maximum(1.0, np.abs(losses)), side="left") - 1
         inside = (places >= 0) & (places < edges.size - 1)
         p, q = (
-            np.bincount(places[inside], of[inside], edges.size - 1).astype(np.float64, copy=False)
+            np.asarray(np.bincount(places[inside], of[inside], edges.size - 1), dtype=np.float64)
             for of in (upper, lower)
         )
         if edges[-1] == math.inf:
