@@ -126,7 +126,7 @@ def _largest_square(encoder: Rows, separation: int, count: int) -> float:
     rounds = np.arange(len(gram))
     apart = np.abs(rounds[:, None] - rounds) >= (separation if count <= -(-len(rounds) // separation) else 1)
     most = min(count, len(rounds))
-    others = np.sort(np.where(apart & ~np.eye(len(rounds), dtype=np.bool_), gram, 0.0), axis=1)[:, ::-1]
+    others = np.sort(np.where(apart, gram, 0.0), axis=1)[:, ::-1]
     largest = float((np.diagonal(gram) + others[:, : max(most - 1, 0)].sum(1)).max())
     return -(-count // len(rounds)) * most * largest
 
