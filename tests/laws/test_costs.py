@@ -149,7 +149,7 @@ def test_scores_of_choices_fill_the_odds_from_the_best_candidate_on() -> None:
     odds = softmax(utilities / 0.7)
     upper = {1: odds[1], 0: odds[1] + odds[0], 2: 1.0}
     for chosen in range(3):
-        signal = np.tile(utilities, (2000, 1))
+        signal = np.tile(utilities, (2, 1000, 1))
         noise = np.eye(3)[chosen] - signal
         places = norm.cdf(Exponential(0.7).scores(noise, signal, np.random.default_rng(1)))
         assert places.min() == pytest.approx(upper[chosen] - odds[chosen], abs=2e-3)

@@ -91,8 +91,10 @@ def test_sets_have_the_size_that_tells_most(classes: int, epsilon: float) -> Non
     assert LabelSets(epsilon).kept(classes) == pytest.approx(inside / size)
 
 
-def test_of_one_class_the_set_is_the_class() -> None:
+def test_of_one_class_the_set_is_the_class_and_without_noise_any_set_is() -> None:
     assert subset_law(1, 0.5) == (1, 1.0)
+    # Sets of two hold the label for certain, up to rounding, and yet tell less than the label alone.
+    assert subset_law(3, 37.0)[0] == 1
 
 
 def test_a_set_is_made_of_its_uniform_numbers() -> None:
@@ -125,7 +127,10 @@ def test_sets_are_drawn_with_the_table_of_their_law(epsilon: float, classes: int
     table = law.table(classes)
     np.testing.assert_allclose(table, weights / weights.sum(1, keepdims=True), rtol=1e-12)
     labels = torch.arange(classes).repeat(2, 3000)
-    members = law.observe(labels, classes, stream(2)) > 0
+    observed = law.observe(labels, classes, stream(2))
+    members = observed > 0
+    assert (observed.amax(-1) == 1.0).all()
+    assert ((observed == 1.0).sum(-1) == 1).all()
     for label in range(classes):
         own = members[labels == label].numpy()
         counts = [int(own[:, list(chosen)].all(1).sum()) for chosen in sets]
@@ -162,6 +167,13 @@ def test_sets_are_tested_by_the_binomial_law_of_each_class() -> None:
     assert found[:2] == ("subsets", "are sets of classes drawn as declared")
     assert found[2] == pytest.approx(13 * min(p_values))
     assert found[2] < 0.2
+    # Every set holds its label, which is less likely than what else is in them.
+    members = np.zeros((2, 9, classes))
+    for n, label in enumerate(truth):
+        members[:, n, label] = members[0, n, (label + 1 + n % 3) % 4] = members[1, n, (label + 1 + (n + 1) % 3) % 4] = 1
+    found = law.observation_test(0.5 * members, truth)
+    assert found is not None
+    assert found[2] == pytest.approx(13 * float(rate_p_value(18, 18, inside)))
     members[1, 8] = [0.5, 0.5, 0.5, 0.0]
     wrong = law.observation_test(0.5 * (members > 0), truth)
     assert wrong is not None
@@ -212,7 +224,9 @@ def test_the_label_is_the_largest_as_often_as_an_integral_says(std: float, class
     assert Alibi(std).kept(classes) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("above", "below", "between"), [(200, 120, 80), (250, 20, 130), (170, 160, 70), (100, 40, 63)])
+@pytest.mark.parametrize(
+    ("above", "below", "between"), [(200, 120, 80), (250, 20, 130), (170, 160, 70), (100, 40, 63), (100, 40, 64)]
+)
 def test_alibi_noise_is_tested_at_both_ends_and_between(above: int, below: int, between: int) -> None:
     """Entries at exact quantiles between the ends: there the fit is perfect, and the rates at the ends decide."""
     law = Alibi(1.2)
@@ -248,3 +262,14 @@ def test_alibi_noise_of_another_scale_between_the_ends_is_noticed() -> None:
         found = law.observation_test(entries[None, :, None] / scale, np.zeros(entries.size, dtype=np.int64))
         assert found is not None
         assert least <= found[2] <= most
+
+
+def test_one_value_far_out_proves_nothing_of_the_fit() -> None:
+    """Where the noise is small a value that should never be met has the quantile 1 in double precision."""
+    law, number = Alibi(0.02 * math.sqrt(2)), 4000
+    places = (np.arange(number) + 0.5) / number
+    inner = np.concatenate([1 + 0.04 * np.log1p(-places), [-0.6]])
+    entries = np.concatenate([np.full(number, 1.0), inner])
+    found = law.observation_test(entries[None, :, None] / law.laplace.scale, np.zeros(entries.size, dtype=np.int64))
+    assert found is not None
+    assert found[2] > 0.1
