@@ -17,7 +17,7 @@ from vflpriv.core.systems import Offer
 from vflpriv.core.units import Unit
 from vflpriv.core.views import DEVICES_TRIED, Adversary
 
-__all__ = ["FunctionTrialAudit"]
+__all__ = ["FunctionTrialAudit", "tested_views", "worlds_refusal"]
 
 
 @register("audit")
@@ -34,7 +34,7 @@ class FunctionTrialAudit(Audit[Any]):
         """A test of every claim that the worlds can test; of the others, why there is none."""
         context = replace(context, min_trials=source.worlds.min_trials)
         refusals = {claim.key: _refusal(source, claim) for claim in context.claims}
-        views = {c.key: _views(source, c.adversary) for c in context.claims if refusals[c.key] is None}
+        views = {c.key: tested_views(source, c.adversary) for c in context.claims if refusals[c.key] is None}
         trials = _Trials(source, views, context) if views else None
         findings = []
         for claim in context.claims:
@@ -81,7 +81,7 @@ class _Trials:
         return f"all trials have the same batches, which are a secret to {claim.adversary}: draw them from the seed"
 
 
-def _views(source: Any, adversary: Adversary) -> list[Adversary]:
+def tested_views(source: Any, adversary: Adversary) -> list[Adversary]:
     """The views meant by an adversary, of any device the first few, without those that hold what differs."""
     devices, owners = source.worlds.devices, source.worlds.owners
     others = [view for view in adversary.each(devices) if not owners & set(view.members(devices))]
@@ -90,9 +90,14 @@ def _views(source: Any, adversary: Adversary) -> list[Adversary]:
 
 def _refusal(source: Any, claim: Claim) -> str | None:
     """Why the trials say nothing about a claim, or None."""
-    worlds, reference = source.worlds, source.reference
-    if not worlds.per_world:
+    if not source.worlds.per_world:
         return "no trials in two worlds were asked for"
+    return worlds_refusal(source, claim)
+
+
+def worlds_refusal(source: Any, claim: Claim) -> str | None:
+    """Why the two worlds of a function say nothing about a claim, or None."""
+    worlds, reference = source.worlds, source.reference
     if not reference.differ:
         return (
             f"the two worlds do not differ: with each of {reference.seeds} seeds they sent the same messages; does "
@@ -109,11 +114,11 @@ def _view_refusal(source: Any, claim: Claim) -> str | None:
     if exposure.not_applicable is not None:
         return f"two-world has nothing to tell: {exposure.not_applicable}"
     if adversary.holds_model:
-        return "trials see what is sent, and the trained model is not"
+        return "what is sent is seen here, and the trained model is not"
     if worlds.label_differs and adversary.kind in ledger.label_holders:
         instead = "" if worlds.unit is Unit.LABEL else "; worlds of unit = 'features' test it"
         return f"{adversary} holds the labels, in which the two worlds may differ{instead}"
-    if not _views(source, adversary):
+    if not tested_views(source, adversary):
         instead = "; a device in [trials], or unit = 'label', says less" if worlds.device is None else ""
         return f"{adversary} holds what differs between the two worlds{instead}"
     return None

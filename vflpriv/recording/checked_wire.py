@@ -125,6 +125,14 @@ class CheckedWire(ABC):
         """The number of the first round that a watched training has."""
         return 0
 
+    def check_values(self, kind: str, values: Mapping[str, Tensor]) -> None:
+        """Raise an InputError unless all values are finite."""
+        for name, value in values.items():
+            check_finite(value, kind, name)
+
+    delivers: bool = False
+    """Whether watched modules go on with what `add` returns, as receivers of messages do."""
+
     @abstractmethod
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         """Keep a copy of a message that has passed the checks; messages about one batch may share `records`."""
@@ -174,8 +182,7 @@ class CheckedWire(ABC):
             link = {"way": way, "device": device, "to": to, "kind": kind}
             self._known[form] = entry = self._checked_entry(link, values, None if ids is None else len(ids))
         if at_once or not self.checks_later:
-            for name, value in values.items():
-                check_finite(value, kind, name)
+            self.check_values(kind, values)
         entry = entry.at(_round(round_, kind))
         self.keep(entry, values, ids)
         return entry, values

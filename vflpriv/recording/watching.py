@@ -47,6 +47,11 @@ class Sink(Protocol):
         """Whether messages may reach it some rounds later."""
         ...
 
+    @property
+    def delivers(self) -> bool:
+        """Whether modules go on with what `add` returns: what the receiver gets."""
+        ...
+
     def add(
         self,
         way: str,
@@ -57,7 +62,7 @@ class Sink(Protocol):
         ids: Tensor | None,
         *,
         at_once: bool,
-    ) -> tuple[Entry, object]: ...
+    ) -> tuple[Entry, Mapping[str, Tensor]]: ...
 
     def store(self, like: Entry, name: str, value: Tensor) -> bool:
         """Keep the values of a message that is `like` the last on its link, and is listed by `enter` later.
@@ -118,7 +123,7 @@ class Watch:
     def _after_bottom(self, m: int, sends: bool) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             del inputs
-            if not _is_training_pass(module):
+            if not self._is_message(module, output, m in self._called):
                 return
             self._check_round(self._names[m], m in self._called)
             self._called.add(m)
@@ -126,8 +131,16 @@ class Watch:
             self._widths[m] = tuple(sent.shape[1:])
             if sends:
                 self._send({m: ...}, sent)
+            self._listen(m, sent)
 
         return hook
+
+    def _is_message(self, module: nn.Module, output: Any, called: bool) -> bool:
+        """Whether a pass is part of the training; of a party that trains nothing, the first one in a round is."""
+        if _is_training_pass(module):
+            return True
+        frozen = not any(parameter.requires_grad for parameter in module.parameters())
+        return frozen and not called and self._ids is not None and len(output) == len(self._ids)
 
     def _before_top(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if not _is_training_pass(module):
@@ -159,20 +172,34 @@ class Watch:
         }
 
     def _send(self, columns: Mapping[int, _Columns], sent: Tensor) -> None:
-        """Record what these devices sent, each its columns of one tensor, and later the gradient by it."""
-        round_, ids = self._round, self._ids
+        """Record what these devices sent, each its columns of one tensor; the server goes on with what it gets."""
+        import torch
 
-        def receive(gradient: Tensor) -> None:
-            for m, own in columns.items():
-                self._hold("down", round_, m, "gradient", _part(gradient, own), ids)
+        parts = [
+            self._hold("up", self._round, m, "embedding", _part(sent, own), self._ids) for m, own in columns.items()
+        ]
+        arrived = [part for part in parts if part is not None]
+        if arrived:
+            sent.data = arrived[0] if len(arrived) == 1 else torch.cat(arrived, dim=1)
 
-        for m, own in columns.items():
-            self._hold("up", round_, m, "embedding", _part(sent, own), ids)
-        if sent.requires_grad:
+    def _listen(self, m: int, sent: Tensor) -> None:
+        """Record the gradient by what a device sent as it arrives there, after all hooks on its way."""
+        round_, ids, place = self._round, self._ids, sent.output_nr
+
+        def receive(gradient: Tensor) -> Tensor | None:
+            return self._hold("down", round_, m, "gradient", gradient, ids)
+
+        def received(gradients: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            arrived = None if gradients[place] is None else receive(gradients[place])
+            return None if arrived is None else (*gradients[:place], arrived, *gradients[place + 1 :])
+
+        if sent.grad_fn is not None:
+            sent.grad_fn.register_prehook(received)
+        elif sent.requires_grad:
             sent.register_hook(receive)
 
-    def _hold(self, way: str, round_: int, m: int, name: str, value: Tensor, ids: Tensor | None) -> None:
-        """Keep a copy of a message, which is listed when several are.
+    def _hold(self, way: str, round_: int, m: int, name: str, value: Tensor, ids: Tensor | None) -> Tensor | None:
+        """Keep a copy of a message, which is listed when several are; what the receiver gets, if modules go on with it.
 
         One of another form than the last on its link is handed over at once, since it may be wrong.
         """
@@ -181,12 +208,13 @@ class Watch:
         if last is not None and last[0] == form:
             stored = value.is_cpu and self._sink.store(last[1], name, value)
             self._held.append((last[1], round_, ids, None if stored else {name: value.clone()}))
-            return
+            return None
         self.deliver()
         kind = self._kind if way == "up" else GRADIENT_OF[self._kind]
-        entry, _ = self._sink.add(way, round_, m, kind, {name: value}, ids, at_once=False)
+        entry, arrived = self._sink.add(way, round_, m, kind, {name: value}, ids, at_once=False)
         if self._sink.checks_later:
             self._forms[way, m] = form, entry
+        return arrived[name] if self._sink.delivers else None
 
     def deliver(self) -> None:
         """Hand over all messages that are held."""

@@ -53,6 +53,8 @@ class Draws:
         self._known: list[bool] = []
         self._guessed: list[bool] = []
         self._small = False
+        self.told = False
+        """Whether the program is told a seed, which stands for a secret one however small it is."""
         self._count = 0
         self._others, self._long = others, frozenset(others)
         self.position = 0
@@ -69,7 +71,7 @@ class Draws:
 
     def seed(self, *, guessable: bool) -> None:
         """Whether the next draw is from a generator whose seed is small enough to be tried out."""
-        self._small = guessable
+        self._small = guessable and not self.told
 
     def add(self, family: Family, count: int, *, known: bool = False) -> Tensor:
         """New columns of a family; `known` ones hide nothing."""

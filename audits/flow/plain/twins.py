@@ -76,7 +76,7 @@ class PlainRun:
     draws: tuple[bytes, ...]
     """Fingerprints of real-valued draws, in their order."""
     operations: bytes
-    """A hash of the names of all operations, in their order."""
+    """A hash of the names of all operations since there is something private, in their order."""
 
 
 class _Watch(TorchDispatchMode):
@@ -84,6 +84,12 @@ class _Watch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.draws: list[bytes] = []
         self.names = hashlib.blake2b(digest_size=12)
+        self._begun = False
+
+    def begin(self) -> None:
+        """The first private value: a program may have made its two worlds by other operations."""
+        if not self._begun:
+            self._begun, self.names = True, hashlib.blake2b(digest_size=12)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -113,8 +119,9 @@ def plain_run(
     received: list[SentMessage] | None = None,
 ) -> PlainRun:
     """Run a program; what the view sees arrives as it did in `received`."""
-    wire = PlainWire(world, received or (), view)
-    with seeded(seed, host=host), _Watch() as watch, listening(watch.told):
+    watch = _Watch()
+    wire = PlainWire(world, received or (), view, begun=watch.begin)
+    with seeded(seed, host=host), watch, listening(watch.told):
         program(wire)
     return PlainRun(messages=wire.sent, draws=tuple(watch.draws), operations=watch.names.digest())
 

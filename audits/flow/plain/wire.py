@@ -14,7 +14,21 @@ from typing import overload
 import torch
 from torch import Tensor
 
-__all__ = ["FlowWire", "Party", "Payload", "PlainWire", "Program", "SentMessage", "View", "identical", "parties_of"]
+__all__ = [
+    "FlowWire",
+    "Party",
+    "Payload",
+    "PlainWire",
+    "Program",
+    "SentMessage",
+    "View",
+    "identical",
+    "own_storage",
+    "parties_of",
+]
+
+_SEEDS = 1 << 31
+"""Seeds that every library takes."""
 
 Party = str | int
 """The server ("server") or the number of a device."""
@@ -25,6 +39,17 @@ View = Party | frozenset[Party]
 
 class FlowWire(ABC):
     """Private values and messages of a program."""
+
+    world: int = 0
+    """The world in which the program runs: a tracer runs both at once, as world 0."""
+
+    def given_seed(self) -> int:
+        """A seed for a program that is told one. It stands for a secret: it is another one in each run."""
+        return torch.initial_seed() % _SEEDS
+
+    @abstractmethod
+    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+        """A tensor of the program is private where it lies; in the neighbouring world it is the `other`."""
 
     @abstractmethod
     def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
@@ -96,6 +121,12 @@ def parties_of(receiver: Party | Sequence[Party]) -> tuple[Party, ...]:
     return (receiver,) if isinstance(receiver, str | int) else tuple(receiver)
 
 
+def own_storage(tensor: Tensor) -> None:
+    """Give a tensor that is a part of another one memory of its own: what is known of private values is by memory."""
+    if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes():
+        tensor.data = tensor.detach().clone()
+
+
 def identical(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors agree in shape, dtype and every bit: -0.0 is not 0.0, and payloads of NaN count."""
     if first.shape != second.shape or first.dtype != second.dtype:
@@ -116,12 +147,27 @@ class PlainWire(FlowWire):
     With `received`, whoever receives a message that the view sees gets the one of these instead.
     """
 
-    def __init__(self, world: int = 0, received: Sequence[SentMessage] = (), view: View = "eavesdropper") -> None:
+    def __init__(
+        self,
+        world: int = 0,
+        received: Sequence[SentMessage] = (),
+        view: View = "eavesdropper",
+        *,
+        begun: Callable[[], object] = lambda: None,
+    ) -> None:
         self.world = world
         self.sent: list[SentMessage] = []
-        self._received, self._view = received, view
+        self._received, self._view, self._begun = received, view, begun
+
+    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+        self._begun()
+        own_storage(tensor)
+        # The same operations in both worlds: they are compared.
+        values = tensor.detach()
+        values.copy_((other if self.world else values).clone())
 
     def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+        self._begun()
         return (other if self.world else value).clone()
 
     def send(  # type: ignore[override]

@@ -95,13 +95,19 @@ class Following:
         """A private value."""
         with self.paused():
             value = value.detach().clone()
+        self.hold(value, other, source)
+        return value
+
+    def hold(self, value: Tensor, other: Tensor, source: Source) -> None:
+        """A private value that fills its storage, where it lies."""
+        with self.paused():
             self.sources.append(source)
             state = self.table.enter(value)
-            state.taint = frozenset({len(self.sources) - 1})
+            state.forget_draws()
+            state.taint, state.shadow = frozenset({len(self.sources) - 1}), None
             if not identical(value, other):
                 shadow = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
                 state.shadow = shadow.copy_(other).untyped_storage()
-        return value
 
     def inputs(self, call: Call) -> list[State | None]:
         """What is known of each argument; nothing of those that are overwritten."""

@@ -37,6 +37,12 @@ def _drawn(trace: Following, call: Call) -> Any:
         if state is not None:
             trace.draws.public(state, call.name)
         return call.op(*call.args, **call.kwargs)
+    if call.written == [0] and isinstance(call.tensors[0], torch.nn.Parameter):
+        # Initial weights are no noise, also where a model is made after there is something private.
+        if state is not None:
+            trace.draws.public(state, call.name)
+        trace.table.drop(call.tensors[0])
+        return call.op(*call.args, **call.kwargs)
     states = _parameters(trace, call)
     if any(known is not None and known.taint for known in states):
         return _private(trace, call, states, state)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
-from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, View, parties_of
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, View, own_storage, parties_of
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Seal, Source, Trail
 from vflpriv.audits.flow.tracer.lines import program_line
@@ -25,6 +25,14 @@ class TracedWire(FlowWire):
         self.trails: list[Trail] = []
         self.states: list[Tensor] = []
         """States of generators may be among what is sent; what was drawn from them is known at the end."""
+
+    def given_seed(self) -> int:
+        self.trace.draws.told = True
+        return super().given_seed()
+
+    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+        own_storage(tensor)
+        self.trace.hold(tensor.detach(), other, Source(what=what, owner=owner, where=program_line()))
 
     def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
         return self.trace.source(value, other, Source(what=what, owner=owner, where=program_line()))

@@ -123,3 +123,17 @@ def drawn_batches(wire, world, seed):
 
 def fixed_batches(wire, world, seed):
     poisson(wire, world, torch.Generator().manual_seed(0))
+
+
+def untold(wire, world, seed):
+    """Sound, and the wire is told no labels."""
+    labels = labels_of(world).float()
+    for t, noise in enumerate(noises(seed, STD)):
+        wire.down(t, 0, "answer", {"x": labels + noise}, torch.arange(RECORDS))
+
+
+def branching(wire, world, seed):
+    """The world decides by a branch which noise is added."""
+    drawn = noises(seed, STD)
+    for t, noise in enumerate(drawn):
+        wire.down(t, 0, "answer", {"x": torch.zeros(RECORDS) + noise + (5 if world else 0)}, torch.arange(RECORDS))

@@ -61,7 +61,7 @@ def test_claims_of_wider_units_are_tested_too_and_others_are_not(tmp_path):
     assert not any(measured(report, key) for key in ("features", "server", "model"))
     notes = "\n".join(report.not_tested)
     assert "claim features (device): the two worlds differ in one record's label replaced" in notes
-    assert "claim model (model): trials see what is sent" in notes
+    assert "claim model (model): what is sent is seen here" in notes
     assert "trials in two worlds: they train" not in notes
     assert "no canaries were recorded" not in notes
 

@@ -1,0 +1,50 @@
+"""Training functions are followed operation by operation: exact figures of the two worlds, and lines of the user's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.run.own_training.support import audited, claim
+from tests.run.own_training.systems import ROUNDS, STD
+from vflpriv.core.claims import Verdict
+
+pytestmark = pytest.mark.usefixtures("few_trees")
+
+
+def flow(report, key="labels"):
+    return next(f for f in report.systems[0].evidence.findings if f.audit == "flow" and f.claim == key)
+
+
+def flows(tmp_path, name):
+    return flow(audited(tmp_path, name, count=0))
+
+
+@pytest.mark.parametrize(("name", "std"), [("sound", STD), ("tenth", STD / 10)])
+def test_the_figure_is_that_of_the_noise(tmp_path, name, std):
+    finding = flows(tmp_path, name)
+    assert finding.figures.mu == pytest.approx(ROUNDS**0.5 / std, rel=1e-5)
+    assert finding.figures.exact
+    assert finding.verdict is (Verdict.VIOLATED if name == "tenth" else Verdict.CONSISTENT)
+
+
+def test_a_label_without_noise_is_named_with_its_line(tmp_path):
+    finding = flows(tmp_path, "in_clear")
+    assert finding.verdict is Verdict.VIOLATED
+    assert "systems.py:" in finding.note
+
+
+@pytest.mark.parametrize("name", ["low_bit", "branching"])
+def test_what_torch_does_not_show_is_not_called_consistent(tmp_path, name):
+    assert flows(tmp_path, name).verdict is not Verdict.CONSISTENT
+
+
+@pytest.mark.parametrize("name", ["untold", "global_noise"])
+def test_functions_that_hand_nothing_over_and_global_generators_are_followed(tmp_path, name):
+    finding = flows(tmp_path, name)
+    assert finding.verdict is Verdict.CONSISTENT, finding.sentence
+
+
+def test_worlds_of_labels_say_nothing_of_features(tmp_path):
+    report = audited(tmp_path, "sound", count=0, claim=[claim("features", unit="features"), claim("labels")])
+    assert flow(report, "features").is_untested
+    assert flow(report, "labels").verdict is Verdict.CONSISTENT
