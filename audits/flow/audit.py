@@ -113,7 +113,8 @@ class _Traces:
                 audit=FlowAudit.name,
                 subject=message.trail.message.kind,
                 verdict=Verdict.VIOLATED,
-                sentence=f"{message.trail.message.kind} is sent without noise on what it carries: {message.why}",
+                sentence=f"{message.trail.where}: {message.trail.message.kind} is sent without noise on what it "
+                f"carries: {message.why}",
                 figure=float(len(bare)),
                 measure="messages without noise",
                 claim=claim.key,
@@ -122,7 +123,7 @@ class _Traces:
                 note=f"{message.trail.where} sends it",
                 repair=f"Noise what {message.trail.message.kind} carries, or do not send it ({message.trail.where}).",
             )
-        reasons = [*first.unknown, *(m.why for m in first.messages if m.state == "unexplained")]
+        reasons = [*first.unknown, *(f"{m.trail.where}: {m.why}" for m in first.messages if m.state == "unexplained")]
         if reasons or not math.isfinite(first.loss.mu):
             because = Counter(reasons).most_common(1)[0][0] if reasons else "the law of some noise is not known"
             return untested(FlowAudit.name, claim, f"the trace does not explain everything: {because}")

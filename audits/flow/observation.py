@@ -61,7 +61,7 @@ def observe(program: Program, view: View, seed: int) -> Observation:
     except Exception as error:  # noqa: BLE001 -- whatever a program raises is its user's to see, as one line
         return Observation(unknown=[f"the program fails: {type(error).__name__}: {_first_line(error)}"])
     observation = _traced(program, view, seed, other, base, twin, early=False)
-    if any(message.state == "bare" for message in observation.messages) and observation.trace is not None:
+    if any(message.state in ("bare", "unexplained") for message in observation.messages):
         # Noise may have been drawn before there was anything private.
         again = _traced(program, view, seed, other, base, twin, early=True)
         if not any(message.state in ("bare", "unexplained") for message in again.messages) and not again.unknown:
@@ -71,10 +71,11 @@ def observe(program: Program, view: View, seed: int) -> Observation:
 
 
 def _less_sure(observation: Observation, early: Observation) -> None:
-    """A whole number that earlier draws reach may hide behind them; they are never weights."""
+    """What earlier draws reach may hide behind them where they are no weights: whole numbers, or coarse noise."""
+    coarse = early.trace is not None and early.trace.coarse
     for place, (message, again) in enumerate(zip(observation.messages, early.messages, strict=False)):
         whole = all(not tensor.is_floating_point() for tensor in message.trail.message.tensors.values())
-        if message.state == "bare" and again.state == "unexplained" and whole:
+        if message.state == "bare" and again.state == "unexplained" and (whole or coarse):
             observation.messages[place] = again
 
 

@@ -278,8 +278,7 @@ class Trace(Following, TorchDispatchMode):
                 known = [s.where for s in states if s is not None and s.masked and s.where]
                 state.where = known[0] if known and not raw else program_line()
 
-    @staticmethod
-    def _masks(rows: Rows, cancelled: Tensor, result: Tensor, *, raw: bool) -> bool:
+    def _masks(self, rows: Rows, cancelled: Tensor, result: Tensor, *, raw: bool) -> bool:
         """Whether noise hides every private element of a result.
 
         Where a private value comes in, every element needs noise, as fine as the number format. Elements of masked
@@ -287,7 +286,11 @@ class Trace(Following, TorchDispatchMode):
         """
         if bool(cancelled.any()):
             return False
-        return not raw or (bool(rows.covered.all()) and rows.precision <= torch.finfo(result.dtype).eps)
+        if not raw:
+            return True
+        fine = rows.precision <= torch.finfo(result.dtype).eps
+        self.coarse = self.coarse or not fine
+        return fine and bool(rows.covered.all())
 
 
 def _parts(sparse: Tensor) -> tuple[Tensor, ...]:

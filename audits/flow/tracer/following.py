@@ -45,6 +45,8 @@ class Following:
         """Seals whose values the host read: all that follows may depend on them."""
         self.lost: list[str] = []
         """What could not be followed, and where."""
+        self.coarse = False
+        """Whether noise of a coarser number format lies on a private value."""
         self._released: dict[int, Tensor] = {}
         self.operations = 0
         self.pausing = 0
