@@ -4,12 +4,15 @@
     python -m tools.mutants accountants/gdp.py             # these alone
     python -m tools.mutants --sample 60 --seed 3           # so many of all, drawn at random
     python -m tools.mutants --missed accountants/gdp.py    # what nobody noticed so far, without trying anything
+    python -m tools.mutants --named accountants/gdp.py     # what the tests of its name alone do not notice: quick
 
 A module's own tests are the room that tools/mutants.toml names: the folder of `tests/` that mirrors its own. The room
 is collected once; for each change the process forks, puts the changed code into the functions that are loaded, and runs
-the tests that cover the changed lines, until one fails. What runs on import is imported anew. Every answer is stored in
-build/mutants.jsonl and holds until the module changes, or the test that noticed it, or for one that nobody noticed any
-test of its room. Changes that change nothing are listed in tools/mutants.toml, with the reason.
+the tests that cover the changed lines, until one fails. What runs on import is imported anew. Where many changes of a
+module are to be tried, the tests in files of its name come first, and the rest of the room only has to look at what
+these did not notice. Every answer is stored in build/mutants.jsonl and holds until the module changes, or the test that
+noticed it, or for one that nobody noticed any test of its room. Changes that change nothing are listed in
+tools/mutants.toml, with the reason.
 """
 
 from __future__ import annotations
@@ -54,6 +57,11 @@ _THIRD_PARTY = (
 
 _SECONDS = 12.0
 """How long the tests of one change may take: a change that only a slower test would notice counts as not noticed."""
+
+_HANGS = 3.0
+"""A test that takes so many seconds more than three times its own hangs, and counts as failed."""
+_MANY = 15
+"""So many changes of one module are tried on the tests of its name first."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +202,7 @@ class Runs:
             place = (str(trial.module), trial.mutant.function[0] if trial.mutant.function else "")
             tests = self._ordered(trial, lines, {test: n for (at, test), n in kills.items() if at == place[0]})
             targets = functions.get((str(trial.module), trial.mutant.function), [])
-            limit = 3 * sum(self.seconds[test] for test in tests) + 10
+            limit = 3 * sum(self.seconds[test] for test in tests) + _HANGS
             if not tests:
                 self.finish(trial, "")
             elif not targets:
@@ -250,13 +258,15 @@ class Runs:
         for function in targets:
             function.__code__ = new
         self.failed = None
-        self._run(tests)
+        self._run(tests, limited=True)
         return self.failed or ""
 
-    def _run(self, tests: Sequence[str]) -> None:
-        """Run these tests until the first failure, or all of them while lines are counted."""
+    def _run(self, tests: Sequence[str], *, limited: bool = False) -> None:
+        """Run these tests until the first failure, each of them for a limited time."""
         items = [self.items[test] for test in tests]
         for item, after in zip(items, [*items[1:], None], strict=True):
+            if limited:
+                signal.setitimer(signal.ITIMER_PROF, 3 * self.seconds[item.nodeid] + _HANGS)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed:
                 return
@@ -337,14 +347,17 @@ def _functions(modules: Iterable[Path]) -> dict[tuple[str, tuple[str, int] | Non
     return loaded
 
 
-def _try_room(room: Room, waiting: Sequence[Trial], workers: int, finish: Callable[[Trial, str], None]) -> None:
-    """Try these changes on the tests of one room, in a fork that imports the project."""
+def _try_on(
+    tests: Sequence[str], waiting: Sequence[Trial], workers: int, finish: Callable[[Trial, str], None]
+) -> list[tuple[int, list[str], float]]:
+    """Try these changes on these tests, in a fork that imports the project; what is to be imported anew is returned."""
+    numbers = {trial.name: number for number, trial in enumerate(waiting)}
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(waiting, workers, finish)
-        code = pytest.main([*_options(folder), *room.tests], plugins=[runs])
+        code = pytest.main([*_options(folder), *tests], plugins=[runs])
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            sys.exit(f"The tests of {', '.join(room.tests)} did not run: pytest ended with {code}.")
-        return runs.again
+            sys.exit(f"The tests of {', '.join(tests)} did not run: pytest ended with {code}.")
+    return [(numbers[trial.name], tests, limit) for trial, tests, limit in runs.again]
 
 
 def _options(folder: str) -> list[str]:
@@ -418,6 +431,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="try so many, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--missed", action="store_true", help="list what nobody noticed so far, and try nothing")
+    parser.add_argument("--named", action="store_true", help="try the tests in files of a module's name alone")
     parser.add_argument("--store", type=Path, default=STORE, help="the file of the answers")
     parser.add_argument("--table", type=Path, help="write the table of what is known into this file")
     arguments = parser.parse_args()
@@ -427,18 +441,21 @@ def main() -> None:
         chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
     store = Store(arguments.store)
     if not arguments.missed:
-        attempt(chosen, store, arguments.workers)
+        attempt(chosen, store, arguments.workers, named=arguments.named)
     known = [(trial, noticed) for trial in chosen if (noticed := store.noticed(trial)) is not None]
     for trial, noticed in known:
         if not noticed:
             print(f"not noticed: {trial.name}  (line {trial.mutant.lines.start})")
+    for trial in chosen if arguments.named else ():
+        if store.noticed(trial) is None:
+            print(f"not by tests of its name: {trial.name}  (line {trial.mutant.lines.start})")
     print(table(known, chosen), end="")
     if arguments.table is not None:
         arguments.table.write_text(_HEAD + table(known, chosen), encoding="utf-8")
 
 
-def attempt(chosen: Sequence[Trial], store: Store, workers: int) -> None:
-    """Try all changes whose answers are not known."""
+def attempt(chosen: Sequence[Trial], store: Store, workers: int, *, named: bool = False) -> None:
+    """Try all changes whose answers are not known; `named` leaves alone what is not noticed by tests of its name."""
     for name in _THIRD_PARTY:
         importlib.import_module(name)
     by_room: dict[Room, list[Trial]] = defaultdict(list)
@@ -446,30 +463,40 @@ def attempt(chosen: Sequence[Trial], store: Store, workers: int) -> None:
         if store.noticed(trial) is None:
             by_room[trial.room].append(trial)
     for room, waiting in by_room.items():
-        began = time.monotonic()
-        print(f"{len(waiting)} changes, {' '.join(room.tests)}", flush=True)
-        done = _in_fork(lambda waiting=waiting, room=room: _room_in_fork(room, waiting, workers, store))
-        if done is None:
-            sys.exit(f"The tests of {' '.join(room.tests)} do not pass, or did not run: see `python -m pytest`.")
-        store.__init__(store.path)  # type: ignore[misc]
-        pool = Pool(workers)
-        for number, tests, limit in done:
-            trial = waiting[number]
-            pool.start(
-                lambda trial=trial, tests=tests: _imported_anew(trial, tests),
-                limit + 60,
-                lambda by, trial=trial: store.add(trial, by),
-            )
-        pool.join()
-        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+        for module, number in Counter(trial.module for trial in waiting).items():
+            near = _named_after(module, room)
+            if near and (named or number >= _MANY):
+                mine = [trial for trial in waiting if trial.module == module]
+                _attempt_on(near, mine, store, workers, lambda trial, by: store.add(trial, by) if by else None)
+        left = [trial for trial in waiting if store.noticed(trial) is None]
+        if left and not named:
+            _attempt_on(room.tests, left, store, workers, store.add)
 
 
-def _room_in_fork(
-    room: Room, waiting: Sequence[Trial], workers: int, store: Store
-) -> list[tuple[int, list[str], float]]:
-    numbers = {trial.name: number for number, trial in enumerate(waiting)}
-    again = _try_room(room, waiting, workers, store.add)
-    return [(numbers[trial.name], tests, limit) for trial, tests, limit in again]
+def _named_after(module: Path, room: Room) -> list[str]:
+    """The tests of a room that are in files of a module's name."""
+    files, name = {file for test in room.tests for file in _files(ROOT / test)}, f"test_{module.stem.strip('_')}"
+    return sorted(str(file.relative_to(ROOT)) for file in files if f"{file.stem}_".startswith(f"{name}_"))
+
+
+def _attempt_on(
+    tests: Sequence[str], waiting: Sequence[Trial], store: Store, workers: int, finish: Callable[[Trial, str], None]
+) -> None:
+    began = time.monotonic()
+    print(f"{len(waiting)} changes, {' '.join(tests)}", flush=True)
+    anew = _in_fork(lambda: _try_on(tests, waiting, workers, finish))
+    if anew is None:
+        sys.exit(f"The tests of {' '.join(tests)} do not pass, or did not run: see `python -m pytest`.")
+    pool = Pool(workers)
+    for number, covering, limit in anew:
+        pool.start(
+            lambda trial=waiting[number], covering=covering: _imported_anew(trial, covering),
+            limit + 60,
+            lambda by, trial=waiting[number]: finish(trial, by),
+        )
+    pool.join()
+    store.__init__(store.path)  # type: ignore[misc]
+    print(f"  {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

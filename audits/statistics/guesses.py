@@ -8,6 +8,7 @@ out.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,14 +60,13 @@ def epsilon_guesses(
     inside, outside = (np.asarray(s, dtype=np.float64) for s in (inside, outside))
     count = min(len(inside), len(outside))
     aside = 0 if calibrated else pilot_size(count)
-    if count < 2 or not (calibrated or aside):
-        return 0.0
-    pilot = Pilot.of_ratios() if calibrated else Pilot.of(inside[:aside], outside[:aside])
-    trials = math.floor(2 * (count - aside) - _SPARE * math.sqrt(2 * (count - aside)))
+    left = count - aside
+    trials = math.floor(2 * left - _SPARE * math.sqrt(2 * left))
     if trials < 1:
         return 0.0
+    pilot = Pilot.of_ratios() if calibrated else Pilot.of(inside[:aside], outside[:aside])
     heads = int(host_generator(seed, "search", count).binomial(trials, 0.5))
-    if max(heads, trials - heads) > count - aside:
+    if max(heads, trials - heads) > left:
         return 0.0
     revealed, level = _revealed(trials, delta, alpha)
     tested = inside[aside : aside + heads], outside[aside : aside + trials - heads]
@@ -80,9 +80,9 @@ def _revealed(trials: int, delta: float, alpha: float) -> tuple[int, float]:
     """f of step 2, the most trials that are taken to reveal their coin, and the level that is left."""
     if delta == 0:
         return 0, alpha
-    most = np.arange(min(trials, 64 + math.ceil(2 * trials * delta)) + 1)
-    few = np.asarray(bdtrc(most, trials, delta)) <= _DELTA_SHARE * alpha
-    return int(most[int(np.argmax(few))]), (1 - _DELTA_SHARE) * alpha
+    spent = _DELTA_SHARE * alpha
+    most = bisect_left(range(trials), True, key=lambda revealed: bool(bdtrc(revealed, trials, delta) <= spent))
+    return most, alpha - spent
 
 
 def _most_confident(inside: Floats, outside: Floats, pilot: Pilot, revealed: int, level: float) -> tuple[int, int]:

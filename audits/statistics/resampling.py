@@ -45,7 +45,7 @@ def ratios_over_records(
     total = below.sum(0)
     total = np.where(total > 0, total, 1.0)
     ratio = above.sum(0) / total
-    error = _error(np.square(above - ratio * below).sum(0), total, count)
+    error = _error(np.square(above - ratio * below).sum(0), total)
     if count < 2 or not error.any():
         return ratio, ratio, ratio
     # A draw's counts of the records times these columns are the sums that its ratio and standard error need.
@@ -56,7 +56,7 @@ def ratios_over_records(
         a, b, aa, ab, bb = np.split(counts.astype(np.float64) @ columns, 5, axis=1)
         b = np.maximum(b, 1e-9 * total)
         drawn = a / b
-        spread = _error(np.maximum(aa - 2 * drawn * ab + drawn * drawn * bb, 0), b, count)
+        spread = _error(np.maximum(aa - 2 * drawn * ab + drawn * drawn * bb, 0), b)
         deviations.append((drawn - ratio) / np.maximum(spread, np.maximum(1e-3 * error, 1e-300)))
     low, high = np.quantile(np.concatenate(deviations), [0.5 + confidence / 2, 0.5 - confidence / 2], axis=0)
     return ratio, ratio - low * error, ratio - high * error
@@ -76,9 +76,12 @@ def _kept(seed: int, count: int) -> tuple[NDArray[np.uint32], ...]:
     return tuple(_drawn(seed, count, _DRAWS // _PIECE))
 
 
-def _error(squares: Floats, total: Floats, count: int) -> Floats:
-    """The standard error of a ratio, from the sum of the records' squared residuals."""
-    error: Floats = np.sqrt(count / max(1, count - 1) * squares) / total
+def _error(squares: Floats, total: Floats) -> Floats:
+    """The standard error of a ratio from the sum of the records' squared residuals, but for √(n / (n - 1)).
+
+    Draws have as many records as the sample, so that this factor cancels.
+    """
+    error: Floats = np.sqrt(squares) / total
     return error
 
 
@@ -94,13 +97,13 @@ def auc_interval(zeros: Tensor, ones: Tensor, confidence: float) -> tuple[float,
     zero; then the end is the exact binomial bound of min(n₀, n₁) disjoint pairs that are all ordered rightly.
     """
     of_ones = _below(zeros.sort().values, ones) / len(zeros)
-    of_zeros = 1 - _below(ones.sort().values, zeros) / len(ones)
+    under_zeros = _below(ones.sort().values, zeros) / len(ones)
     value = float(of_ones.mean())
     tail, pairs = 0.5 - confidence / 2, min(len(zeros), len(ones))
     if value in (0.0, 1.0) or pairs < 2:
         reach = tail ** (1 / max(1, pairs))
         return value, (reach if value == 1.0 else 0.0), (1 - reach if value == 0.0 else 1.0)
-    variance = float(of_ones.var() / len(ones) + of_zeros.var() / len(zeros))
+    variance = float(of_ones.var() / len(ones) + under_zeros.var() / len(zeros))
     reach = float(norm.ppf(1 - tail)) * math.sqrt(variance) / (value * (1 - value))
     return value, float(expit(logit(value) - reach)), float(expit(logit(value) + reach))
 

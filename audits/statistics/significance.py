@@ -56,7 +56,7 @@ def p_value_above(mean: float, error: float | None, bound: float, count: int) ->
     if error == 0:
         return 0.0
     distance = (mean - bound) / error
-    return min(1.0, 2 * float(t.sf(distance, count - 1) if count > 1 else norm.sf(distance)))
+    return 2 * float(t.sf(distance, count - 1) if count > 1 else norm.sf(distance))
 
 
 def holm_adjusted(p_values: Sequence[float]) -> list[float]:

@@ -37,8 +37,18 @@ def test_the_power_against_epsilon_is_how_often_it_is_refuted(epsilon: float, tr
 @pytest.mark.parametrize(("claimed", "trials"), [(0.5, 3), (0.31, 400), (0.02, 1500), (0.0, 50), (1.0, 50)])
 def test_the_most_errors_that_refute_are_those_of_a_look_at_all_numbers(claimed, trials, level) -> None:
     most = int((tail(np.arange(2 * trials + 1), 2 * trials, claimed) <= level).sum()) - 1
-    expected = float(bdtr(most, 2 * trials, 0.2)) if most >= 0 else 0.0
-    assert power_of_rates(claimed, 0.2, trials, level) == expected
+    for actual in (0.2, 0.97):
+        expected = float(bdtr(most, 2 * trials, actual)) if most >= 0 else 0.0
+        assert power_of_rates(claimed, actual, trials, level) == expected
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.2])
+def test_the_power_is_that_of_the_two_error_rates(delta: float) -> None:
+    rates = [(1 - delta) / (1 + np.exp(epsilon)) for epsilon in (1.5, 1.5 * 1.7)]
+    assert power_dp(1.5, delta, 90, 0.01, excess=1.7) == pytest.approx(power_of_rates(*rates, 90, 0.01))
+    assert 0.1 < power_gdp(1.5, 90, 0.01, excess=1.7) < 0.99
+    rates = [float(ndtr(-mu / 2)) for mu in (1.5, 1.5 * 1.7)]
+    assert power_gdp(1.5, 90, 0.01, excess=1.7) == pytest.approx(power_of_rates(*rates, 90, 0.01))
 
 
 def test_no_number_of_errors_may_be_few_enough() -> None:
@@ -70,6 +80,7 @@ def test_values_that_agree_refute_what_single_ones_cannot() -> None:
 @pytest.mark.parametrize("ratio", [0.8, 0.95])
 @pytest.mark.parametrize("mu", [0.14, 0.27, 1.0, 2.0])
 def test_so_many_trials_measure_this_share_of_mu_on_average(mu: float, ratio: float) -> None:
+    assert trials_for_ratio(1.0, 0.9, 0.95) == 932
     trials = trials_for_ratio(mu, ratio, 0.95)
     wrong = round(trials * float(ndtr(-mu / 2)))
     errors = Errors(false_positives=wrong, negatives=trials, false_negatives=wrong, positives=trials)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 from tests.audits.statistics.mechanisms import allowed
 from vflpriv.audits.statistics.bounds import Errors, p_value_gdp
@@ -104,6 +106,56 @@ def test_holm_over_sequential_p_values_keeps_the_family_wise_error() -> None:
         wrong += any(rejected[:3])
         assert rejected[3], "what is violated is found"
     assert wrong / 500 <= allowed(500)
+
+
+def capital(wrong: np.ndarray, rate: float) -> float:
+    """What each stake makes of a capital of 1, pair by pair, on average."""
+    stakes = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.6, 0.95)
+    return sum(math.prod(1 + k * (2 * rate - e) / (2 * (1 - rate)) for e in wrong.tolist()) for k in stakes) / 8
+
+
+@pytest.mark.parametrize(
+    ("rates", "times"), [((0.3, 0.1), (1, 2, 30, 77)), ((0.0, 0.02), (3, 60)), ((0.9, 0.1), (77,))]
+)
+def test_the_capital_is_that_of_bets_pair_by_pair(rates: tuple[float, float], times: tuple[int, ...]) -> None:
+    wrong = pairs(rates, np.random.default_rng(8), 80)
+    looks = Looks(wrong, times)
+    for rate in (0.05, 0.31, 0.5):
+        won = [capital(wrong[:end], rate) for end in times]
+        assert np.exp(looks.capital(rate)) == pytest.approx(won)
+        assert looks.p_value(rate) == pytest.approx(min(1.0, 1 / max(won)))
+    assert looks.p_value_gdp(0.9) == pytest.approx(looks.p_value(float(ndtr(-0.45))))
+    assert looks.p_value_dp(0.9, 0.1) == pytest.approx(looks.p_value(0.9 / (1 + math.exp(0.9))))
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 9])
+def test_the_bounds_are_those_of_the_largest_rate_that_is_not_refuted(wrong: int) -> None:
+    errors = np.zeros(3000, dtype=np.int64)
+    errors[5 : 5 + wrong] = 2
+    looks = Looks(errors, (100, 3000))
+    rate = brentq(lambda rate: looks.p_value(rate) - 0.2, 1e-9, 0.5, xtol=1e-15)
+    assert looks.rate_upper(0.8) == pytest.approx(rate, rel=2e-7)
+    assert looks.mu_lower(0.8) == pytest.approx(-2 * ndtri(rate))
+    assert looks.epsilon_lower(0.3, 0.8) == pytest.approx(math.log(0.7 / rate - 1))
+
+
+def test_more_than_half_wrong_bound_nothing() -> None:
+    half = Looks(np.ones(100, dtype=np.int64), [50, 100])
+    assert half.rate_upper(0.95) == 0.5
+    assert [math.copysign(1, half.epsilon_lower(delta, 0.95)) for delta in (0.0, 0.4)] == [1, 1]
+    assert half.epsilon_lower(0.4, 0.95) == 0.0
+
+
+def test_looks_are_a_quarter_apart() -> None:
+    assert look_times(100) == (32, 40, 50, 62, 78, 98, 100)
+    assert look_times(50) == (32, 40, 50), "the end is looked at once"
+    assert look_times(21, first=10) == (10, 12, 16, 20, 21)
+
+
+@pytest.mark.parametrize("times", [[0, 5], [5, 5], [6, 5], [-1]])
+def test_looks_that_do_not_rise_from_one_are_refused(times: list[int]) -> None:
+    with pytest.raises(ValueError, match="Expected rising looks"):
+        Looks(np.zeros(10, dtype=np.int64), times)
 
 
 def test_looks_outside_the_trials_are_refused() -> None:

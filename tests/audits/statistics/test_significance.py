@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t, ttest_1samp
 
-from vflpriv.audits.statistics.significance import holm_adjusted, mean_interval, p_value_above
+from vflpriv.audits.statistics.significance import holm_adjusted, mean_error, mean_interval, p_value_above
 
 BOUND = 0.05
 
@@ -37,6 +38,28 @@ def test_p_values_at_the_edges() -> None:
     assert p_value_above(0.05 + 1.959964 * 0.01, 0.01, BOUND, 1) == pytest.approx(0.05), "normal over records"
 
 
+@pytest.mark.parametrize("values", [[0.31, 0.4], [0.31, 0.42, 0.39], [0.9, 0.2, 0.4, 0.41, 0.55]])
+def test_means_are_students(values) -> None:
+    told = ttest_1samp(values, BOUND)
+    error = mean_error(values)
+    assert p_value_above(np.mean(values), error, BOUND, len(values)) == pytest.approx(told.pvalue)
+    expected = told.confidence_interval(0.8)
+    found = mean_interval(values, 0.8, (-9.0, 9.0))
+    assert found == pytest.approx((np.mean(values), expected.low, expected.high))
+    assert mean_interval(values, 0.8, (0.35, 0.36))[1:] == (max(0.35, expected.low), min(0.36, expected.high))
+    assert p_value_above(BOUND, 0.0, BOUND, 5) == 1, "a mean at the bound is not above it"
+
+
+def test_values_on_a_grid_vary_at_least_as_rounding_does() -> None:
+    same, grain = [0.5, 0.5, 0.5, 0.5], 0.3
+    assert mean_error(same, grain=grain) == pytest.approx(0.3 / math.sqrt(12) / 2)
+    assert mean_error(same) == 0
+    assert mean_interval(same, 0.9, (0.0, 1.0)) == (0.5, 0.5, 0.5)
+    assert mean_error([0.0, 5.0], grain=grain) == mean_error([0.0, 5.0]) == 2.5
+    reach = t.ppf(0.95, 3) * 0.3 / math.sqrt(12) / 2
+    assert mean_interval(same, 0.9, (0.0, 1.0), grain=grain) == pytest.approx((0.5, 0.5 - reach, 0.5 + reach))
+
+
 def test_holm_steps_down() -> None:
     p = [0.03, 0.001, 0.012, 0.4]
     assert holm_adjusted(p) == pytest.approx([0.06, 0.004, 0.036, 0.4])
@@ -57,3 +80,6 @@ def test_holm_is_between_bonferroni_and_no_correction(p: list[float], alpha: flo
 def test_holm_refuses_what_is_no_p_value() -> None:
     with pytest.raises(ValueError, match="Expected p-values between 0 and 1"):
         holm_adjusted([0.5, math.nan])
+    for wrong in (-0.1, 1.5):
+        with pytest.raises(ValueError, match="Expected p-values between 0 and 1"):
+            holm_adjusted([0.5, wrong])
