@@ -39,6 +39,14 @@ def test_pure_epsilons_add_up(accountant):
     assert budget.upper >= accountant.budget(exposure, 1e-9).upper
 
 
+@pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda a: a.name)
+def test_an_epsilon_whose_exponential_is_too_large_for_a_float_is_counted(accountant):
+    exposure = expose(event(RandomizedResponse(800.0), 1.0, 3), unit=Unit.LABEL)
+    assert accountant.budget(exposure, 0.0).upper == 2400.0
+    # Three right answers of three, and nothing else, is what delta = 1e-5 leaves of it: log(1 - 1e-5) less.
+    assert accountant.budget(exposure, 1e-5).upper == pytest.approx(2400.0, abs=1e-4)
+
+
 @pytest.mark.parametrize("accountant", [*ACCOUNTANTS, GdpAccountant()], ids=lambda a: a.name)
 def test_gaussian_noise_is_never_pure(accountant):
     assert accountant.budget(expose(event(Gaussian(100.0))), 0.0).upper == math.inf

@@ -36,9 +36,14 @@ class PurePair(Pair):
     library_note = "its accountant ignores the count of randomised responses; composed here"
 
     def masses(self, edges: Floats) -> tuple[Floats, Floats]:
-        right, wrong = 1 / (1 + math.exp(-self.epsilon)), 1 / (1 + math.exp(self.epsilon))
+        right, wrong = 1 - self._wrong, self._wrong
         top, bottom = holds(edges, self.epsilon), holds(edges, -self.epsilon)
         return right * top + wrong * bottom, wrong * top + right * bottom
+
+    @property
+    def _wrong(self) -> float:
+        """P[the coin is wrong] = 1/(1 + e^epsilon), of any epsilon."""
+        return math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
 
     def reach(self, tail: float) -> tuple[float, float]:
         return -self.epsilon, self.epsilon
@@ -61,8 +66,7 @@ class PurePair(Pair):
     def in_dp_accounting(self, interval: float) -> Any:
         from dp_accounting.pld import privacy_loss_distribution as pld
 
-        share = 2 / (1 + math.exp(self.epsilon))
-        return pld.from_randomized_response(share, 2, value_discretization_interval=interval)
+        return pld.from_randomized_response(2 * self._wrong, 2, value_discretization_interval=interval)
 
 
 class AtomicPair(Pair):
