@@ -121,8 +121,8 @@ class _Falling(Pair):
 
 def test_an_anchor_is_sought_among_what_is_heavy() -> None:
     """Around the place that is given, or half a step to each side of the usual loss."""
-    pair, around = SampledGaussianPair(1.25, 0.01), np.array([-0.001, 0.003])
-    found = _anchor(pair, 0.05, -0.005, around)
+    pair, around = SampledGaussianPair(1.25, 1e-3), np.array([-0.001, 0.003])
+    found = _anchor(pair, 0.05, -0.0005, around)
     upper, lower = pair.masses(found + around)
     assert found == pytest.approx(math.log(upper[0] / lower[0]), abs=1e-10)
     # Less than a fifth is not heavy: 1 - e^{-λ 0.035} of the mass lies within half a step of 0.01.
