@@ -11,7 +11,7 @@ from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.audits.success import JudgedSuccess, SuccessTest, beyond_p_value, judge_success, success_tests
 from vflpriv.common.formatting import confidence as level
 from vflpriv.common.formatting import delta, epsilon, exact, mu, p_value
-from vflpriv.core.audit import EPSILON, GAUSSIAN_NOISE, MU, ClaimTest, Finding
+from vflpriv.core.audit import EPSILON, GAUSSIAN_NOISE, MU, ROUNDING, ClaimTest, Finding, above
 from vflpriv.core.budgets import Budget, CurveExcess
 from vflpriv.core.claims import MIN_TRIALS, Claim, Judgement, Verdict
 
@@ -79,14 +79,14 @@ class CorrectedFinding:
     claim: Claim | None = None
     """The claim that it is about; None for a premise."""
     p_adjusted: float | None = None
-    """None where the finding is no test of a claim."""
+    """None where the finding is no statistical test of a claim."""
     refutes: bool = False
-    """Whether this test alone makes its claim violated."""
+    """Whether this test, or this figure that needs none, alone makes its claim violated."""
 
     @property
     def verdict(self) -> Verdict:
         """What it supports after the correction."""
-        if not self.finding.is_test:
+        if not self.finding.compares:
             return self.finding.verdict
         return Verdict.VIOLATED if self.refutes else Verdict.CONSISTENT
 
@@ -120,8 +120,9 @@ class SystemDecision:
         return claims + [c.verdict for c in premises if c.verdict is Verdict.VIOLATED or c.finding.decides_alone]
 
     def tests_of(self, claim: Claim) -> list[CorrectedFinding]:
-        """The tests of one claim, and those that refute it by refuting another one."""
-        return [c for c in self.findings if c.finding.is_test and (c.claim == claim or c.refutes_also(claim))]
+        """What compares one claim with figures, and what refutes it by refuting another one; proofs come first."""
+        tests = [c for c in self.findings if c.finding.compares and (c.claim == claim or c.refutes_also(claim))]
+        return sorted(tests, key=lambda c: c.finding.is_test)
 
     def deciding(self, claim: Claim, min_trials: int = MIN_TRIALS) -> CorrectedFinding | None:
         """The test whose figure the verdict on a claim quotes, and reports show."""
@@ -225,9 +226,12 @@ def _corrected(
     min_trials: int,
     confidence: float,
 ) -> CorrectedFinding:
-    if finding.claim is None or p_adjusted is None:
+    if finding.claim is None or not finding.compares:
         return CorrectedFinding(finding=finding, claim=claims.get(finding.claim or ""))
     claim = claims[finding.claim]
+    if p_adjusted is None:
+        assert finding.measurement is not None
+        return CorrectedFinding(finding=finding, claim=claim, refutes=above(finding.measurement, claim))
     refutes = p_adjusted <= alpha and _enough(finding, min_trials) and _above(finding, claim)
     measuring = finding.measuring(claim, confidence)
     return CorrectedFinding(finding=measuring, claim=claim, p_adjusted=p_adjusted, refutes=refutes)
@@ -284,11 +288,12 @@ def _refuted_budgets(
     """
     refuted: dict[str, Finding] = {}
     for test in tests:
-        accounted = None if test.claim is None or not test.finding.is_test else budget_as_claim(test.claim.key, system)
+        accounted = None if test.claim is None or not test.finding.compares else budget_as_claim(test.claim.key, system)
         if test.claim is None or accounted is None or not _enough(test.finding, system.min_trials):
             continue
         compared = _against_budget(test, test.claim, accounted)
-        if compared is not None and compared.p_value is not None and compared.p_value <= level:
+        known = compared is not None and (compared.p_value is not None or test.finding.is_proof)
+        if compared is not None and known and (compared.p_value or 0.0) <= level:
             refuted.setdefault(test.claim.key, _beyond_budget(test, accounted, compared, confidence))
     return refuted
 
@@ -306,16 +311,19 @@ def _against_budget(test: CorrectedFinding, claim: Claim, accounted: Claim) -> C
         compared = ClaimTest(measurement.decides, measurement.figure, measurement.p_value if within else None)
     assumed = GAUSSIAN_NOISE in compared.assumptions
     limit = accounted.mu if compared.measure == MU else accounted.epsilon
-    return None if assumed or compared.figure <= limit * (1 + _TOLERANCE) else compared
+    rounding = ROUNDING if measurement.proves else _TOLERANCE
+    return None if assumed or compared.figure <= limit * (1 + rounding) else compared
 
 
 def _beyond_budget(test: CorrectedFinding, accounted: Claim, compared: ClaimTest, confidence: float) -> Finding:
     limit = accounted.mu if compared.measure == MU else accounted.epsilon
     figure, bound = _apart(_NUMBERS[compared.measure], compared.figure, limit)
+    proof = test.finding.is_proof
+    sure = "without trials" if proof else f"at {level(confidence)} confidence"
+    p = "" if proof else f", p {_p(compared.p_value)}"
     sentence = (
-        f"the bound does not hold for the program that ran: {compared.measure} ≥ {figure} was measured at "
-        f"{level(confidence)} confidence ({test.finding.sentence}), and {compared.measure} ≤ {bound} is accounted from "
-        f"the ledger, p {_p(compared.p_value)}"
+        f"the bound does not hold for the program that ran: {compared.measure} {_relation(test.finding)} {figure} was "
+        f"measured {sure} ({test.finding.sentence}), and {compared.measure} ≤ {bound} is accounted from the ledger{p}"
     )
     return Finding(
         audit=ACCOUNTING,
@@ -359,13 +367,15 @@ def judge(
     """What can be said of a claim. Findings that do not bear on it are left aside.
 
     * not applicable: the question does not arise, for the reason given;
-    * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claim), or a
-      premise that the guarantee rests on does not hold in the run. A test with fewer than `min_trials` in a world never
-      refutes: its p-value is valid, but so few trials are no evidence to publish;
+    * violated: a figure that takes no statistics is above it, a test refutes it (rejected by Holm over the report at
+      `alpha`, its lower bound above the claim), or a premise that the guarantee rests on does not hold in the run. A
+      test with fewer than `min_trials` in a world never refutes: its p-value is valid, but so few trials are no
+      evidence to publish;
     * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can, or what was
       measured exceeds what is accounted;
     * unmeasured: neither, and the accounted budget is within the claim, but no test with enough trials and no check of
-      values that left bears on it: all rests on the word of `ledger`;
+      values that left bears on it: all rests on the word of `ledger`; or the view is sent something that a trace does
+      not explain;
     * consistent: the same, and something was measured. Not refuted is never verified. A budget that rests on an
       assumption about a ciphertext is unmeasured at best, since no test reads a ciphertext.
 
@@ -379,9 +389,9 @@ def judge(
     if accounted.not_applicable is not None:
         return Judgement(Verdict.NOT_APPLICABLE, accounted.not_applicable)
     bearing = [c for c in findings if c.finding.bears_on(claim)]
-    tests = [c for c in bearing if c.finding.is_test]
+    tests = [c for c in bearing if c.finding.compares]
     passed = [c for c in findings if c.refutes_also(claim)]
-    broken = [c for c in (*bearing, *passed) if not c.finding.is_test and c.verdict is Verdict.VIOLATED]
+    broken = [c for c in (*bearing, *passed) if not c.finding.compares and c.verdict is Verdict.VIOLATED]
     refuting = [c for c in (*tests, *passed) if c.refutes]
     refutation = _refutation(claim, refuting, _deciding((*tests, *passed), min_trials), alpha, confidence)
     reasons, remarks = [*refutation, *(c.finding.sentence for c in broken)], _remarks(bearing)
@@ -408,9 +418,13 @@ def _within_claim(
     ledger: str,
 ) -> Judgement:
     """Of a claim that nothing refutes and whose budget is within it: consistent, or unmeasured."""
-    tests, remarks = [c for c in bearing if c.finding.is_test], _remarks(bearing)
+    tests, remarks = [c for c in bearing if c.finding.compares], _remarks(bearing)
     within, checks = _comparison(budget, claim, exceeds=False), _checks(bearing)
     few = (tested,) if tests else ()
+    unexplained = [c.finding for c in bearing if c.finding.claim is not None and c.verdict is Verdict.UNMEASURED]
+    if unexplained:
+        told = "; ".join(dict.fromkeys(finding.sentence + finding.note for finding in unexplained))
+        return Judgement(Verdict.UNMEASURED, "; ".join((f"{within}, but {told}", tested, *remarks)))
     if accounted.assumed:
         rests = f"{within}, but it rests on an assumption: {'; '.join(accounted.assumed)}"
         return Judgement(Verdict.UNMEASURED, "; ".join((rests, *few, *remarks)))
@@ -429,7 +443,7 @@ def _checks(bearing: Sequence[CorrectedFinding]) -> str:
     held = Counter(
         c.finding.audit
         for c in bearing
-        if c.finding.measures and not c.finding.is_test and c.verdict is Verdict.CONSISTENT
+        if c.finding.measures and not c.finding.compares and c.verdict is Verdict.CONSISTENT
     )
     names = [f"{audit} ({number} check{'s' if number > 1 else ''})" for audit, number in held.items()]
     return f"what was checked of its premises holds: {', '.join(names)}" if names else ""
@@ -438,7 +452,7 @@ def _checks(bearing: Sequence[CorrectedFinding]) -> str:
 def _remarks(bearing: Sequence[CorrectedFinding]) -> list[str]:
     """Of each audit that leaves a premise unsupported, the sentence with the largest figure."""
     largest: dict[str, Finding] = {}
-    for finding in (c.finding for c in bearing if not c.finding.is_test and c.verdict is Verdict.UNSUPPORTED):
+    for finding in (c.finding for c in bearing if not c.finding.compares and c.verdict is Verdict.UNSUPPORTED):
         known = largest.get(finding.audit)
         largest[finding.audit] = finding if known is None or finding.figure > known.figure else known
     return [finding.sentence for finding in largest.values()]
@@ -455,16 +469,16 @@ def _refutation(
     if deciding is None or not deciding.refutes:
         return []
     test, other = deciding.finding, deciding.claim or claim
-    rejected = f"p {_p(test.p_value)}, rejected at a family-wise error of {level(alpha)} (Holm)"
+    rejected = f", p {_p(test.p_value)}, rejected at a family-wise error of {level(alpha)} (Holm)"
     limit = _claimed(test, other)
     if limit is None:
-        sentence = f"the {test.audit} audit refutes it: {test.sentence}, {rejected}"
+        sentence = f"the {test.audit} audit refutes it: {test.sentence}{rejected}"
     else:
         measured, claimed = _apart(_NUMBERS[test.measure], test.figure, limit)
-        sentence = (
-            f"one test measured {test.measure} {_relation(test)} {measured}{_at(test, confidence)}, above the claimed "
-            f"{test.measure} = {claimed}: {test.sentence}, {rejected}"
-        )
+        shown = f"{test.measure} {_relation(test)} {measured}{_at(test, confidence)}"
+        how = f"one pair of worlds shows {shown} without statistics" if test.is_proof else f"one test measured {shown}"
+        sentence = f"{how}, above the claimed {test.measure} = {claimed}: {test.sentence}"
+        sentence += "" if test.is_proof else rejected
     if other != claim:
         kept = f"whoever keeps this claim keeps {other.key}, about {other.unit.description}"
         sentence = f"{kept}, which does not hold: {sentence}"
@@ -483,10 +497,11 @@ def _relation(test: Finding) -> str:
 
 
 def _at(test: Finding, confidence: float) -> str:
-    """At which confidence a bound holds; nothing of a figure that is exact."""
+    """At which confidence a bound holds; nothing of a figure that is certain."""
     if test.measurement is None:
         return f" at {level(confidence)} confidence"
-    return "" if test.measurement.exact else f" at {level(test.measurement.confidence)} confidence"
+    certain = test.measurement.exact or test.measurement.proves
+    return "" if certain else f" at {level(test.measurement.confidence)} confidence"
 
 
 _NUMBERS: Mapping[str, Callable[[float], str]] = {MU: mu, EPSILON: epsilon}
@@ -518,14 +533,16 @@ def _tested(claim: Claim, tests: Sequence[CorrectedFinding], alpha: float, confi
         return f"{outcome} ({'; '.join(test.finding.sentence for test in enough)}){almost}"
     shown = f"{_figure(best.finding)}{_at(best.finding, confidence)}: {best.finding.sentence}"
     strongest = shown if len(enough) == 1 else f"the strongest of them shows {shown}"
-    above = any(test.finding.measure in _NUMBERS and _above(test.finding, claim) for test in enough)
-    corrected = " after Holm's correction" if above and not almost else ""
+    beyond = any(
+        test.finding.measure in _NUMBERS and _above(test.finding, claim) for test in enough if not test.finding.is_proof
+    )
+    corrected = " after Holm's correction" if beyond and not almost else ""
     return f"{outcome} ({strongest}){corrected}{almost}"
 
 
 def _almost(tests: Sequence[CorrectedFinding], alpha: float, confidence: float) -> str:
     """What is said where a test would refute the claim at the level of the intervals, and not at that of verdicts."""
-    p = min(test.p_adjusted or 0.0 for test in tests)
+    p = min((test.p_adjusted for test in tests if test.p_adjusted is not None), default=1.0)
     if not alpha < p <= 1 - confidence:
         return ""
     needed = f"below {level(1 - confidence)}, not below the {level(alpha)} that a verdict needs"

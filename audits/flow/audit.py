@@ -2,22 +2,38 @@
 
 One training of a pair of worlds shows of each message whether noise hides what it carries, and the exact loss of the
 pair where noise is all that does. There are no statistics in it. What `docs/what-a-trace-proves.md` says holds of it.
+A claim about a view that is sent something which the trace does not explain is never consistent.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, Field
 
+from vflpriv.audits.flow.curve import PairCurve, Part, of_choices, of_epsilon, of_pair
+from vflpriv.audits.flow.engines import MODEL
+from vflpriv.audits.flow.loss import Loss
 from vflpriv.audits.flow.observation import Observation, observe
 from vflpriv.audits.flow.plain.wire import View
 from vflpriv.audits.flow.sources import TracedPair, traceable
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import register
-from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, Measurement, measured, untested
+from vflpriv.core.audit import (
+    EPSILON,
+    MU,
+    ROUNDING,
+    Audit,
+    AuditContext,
+    Finding,
+    Measurement,
+    above,
+    measured,
+    untested,
+)
+from vflpriv.core.budgets import mu_of_pure
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import Offer, Source
 from vflpriv.core.units import Unit
@@ -41,7 +57,13 @@ class FlowSettings(BaseModel, frozen=True, extra="forbid"):
 
 @register("audit")
 class FlowAudit(Audit[Source]):
-    """Follows one training of a pair of neighbouring worlds for each claim, operation by operation."""
+    """Follows one training of a pair of neighbouring worlds for each claim, operation by operation.
+
+    Where noise is all that hides a pair, its figure is exact, and stands first among the measurements of the claim. A
+    message that nothing hides, or a figure above the claim, refutes it. What the trace does not explain leaves the
+    claim unmeasured, whatever other audits find; what it was not asked (rounds beyond `rounds`, absence of a record)
+    is left to them.
+    """
 
     name = "flow"
     summary = "follows every operation from private values and draws to the wire; exact figures of one pair of worlds"
@@ -56,18 +78,25 @@ class FlowAudit(Audit[Source]):
         traces, findings = _Traces(source, settings.rounds), []
         with single_threaded():
             for claim in context.claims:
-                reason = _refusal(claim) or traces.refusal(claim)
+                reason = traces.refusal(claim)
                 findings.append(untested(self.name, claim, reason) if reason else traces.finding(claim, context))
         return findings
 
 
-def _refusal(claim: Claim) -> str | None:
-    """Why a trace cannot speak of a claim, or None."""
-    if claim.adversary.kind in ("model", "outsider"):
-        return f"a trace follows messages to parties, and {claim.adversary} is none"
-    if claim.unit is Unit.ADD_REMOVE:
-        return "a trace compares values, and in one world the record has none"
-    return None
+@dataclass(frozen=True, kw_only=True)
+class _Figures:
+    """What a trace says of one claim: no less and no more than these are true of its pair."""
+
+    least: float
+    most: float
+    mu: float | None
+    """The exact μ, where noise is Gaussian and there is nothing else."""
+    epsilon: float
+    """At the claim's δ, the least."""
+
+    @property
+    def exact(self) -> bool:
+        return self.most <= self.least * (1 + _SAME)
 
 
 class _Traces:
@@ -79,19 +108,26 @@ class _Traces:
         self._known: dict[tuple[str, View, int, int], Observation] = {}
         self._pairs: dict[str, TracedPair | str] = {}
 
-    def _pair(self, claim: Claim) -> TracedPair | str:
-        if claim.key not in self._pairs:
-            self._pairs[claim.key] = self._source.traced_pair(claim, self._rounds)
-        return self._pairs[claim.key]
-
     def refusal(self, claim: Claim) -> str | None:
         """Why there is nothing to follow, or None."""
-        pair = self._pair(claim)
+        if claim.adversary.kind == "outsider":
+            return "a trace takes the batches as known, and an outsider does not know them"
+        if claim.unit is Unit.ADD_REMOVE:
+            return "a trace compares values, and in one world the record has none"
+        if claim.adversary.kind == MODEL and self._rounds < self._whole:
+            return f"a trained model is there after {self._whole} rounds, and {self._rounds} are followed"
+        if claim.key not in self._pairs:
+            self._pairs[claim.key] = self._source.traced_pair(claim, self._rounds)
+        pair = self._pairs[claim.key]
         return pair if isinstance(pair, str) else None
+
+    def _pair(self, claim: Claim) -> TracedPair:
+        pair = self._pairs[claim.key]
+        assert isinstance(pair, TracedPair)
+        return pair
 
     def _observed(self, claim: Claim, rounds: int, number: int = 0) -> Observation:
         view, pair = self._source.traced_view(claim.adversary), self._pair(claim)
-        assert isinstance(pair, TracedPair)
         key = f"{claim.unit}: {pair.what}", view, rounds, number
         if key not in self._known:
             self._known[key] = observe(pair.program(rounds), view, self._source.seed + number)
@@ -99,84 +135,174 @@ class _Traces:
 
     def finding(self, claim: Claim, context: AuditContext) -> Finding:
         """What the first rounds say of a claim, and all that are followed where those do not refute it."""
-        first = self._after(claim, min(_FIRST, self._rounds), context)
-        if first.verdict is Verdict.VIOLATED or self._rounds <= _FIRST:
+        short = claim.adversary.kind != MODEL and self._rounds > _FIRST
+        first = self._after(claim, _FIRST if short else self._rounds, context)
+        if first.verdict is Verdict.VIOLATED or not short:
             return first
         return self._after(claim, self._rounds, context)
 
     def _after(self, claim: Claim, rounds: int, context: AuditContext) -> Finding:
+        """What so many rounds say of a claim."""
         first = self._observed(claim, rounds)
-        bare = [message for message in first.messages if message.state == "bare"]
-        if bare:
-            message = bare[0]
-            return Finding(
-                audit=FlowAudit.name,
-                subject=message.trail.message.kind,
-                verdict=Verdict.VIOLATED,
-                sentence=f"{message.trail.where}: {message.trail.message.kind} is sent without noise on what it "
-                f"carries: {message.why}",
-                figure=float(len(bare)),
-                measure="messages without noise",
-                claim=claim.key,
-                unit=claim.unit,
-                adversary=claim.adversary,
-                note=f"{message.trail.where} sends it",
-                repair=f"Noise what {message.trail.message.kind} carries, or do not send it ({message.trail.where}).",
-            )
+        if claim.adversary.kind == MODEL and not first.messages and not first.unknown:
+            return untested(FlowAudit.name, claim, "the program hands its trained model to nobody")
+        leak = _leak(claim, first)
+        if leak is not None:
+            return leak
         reasons = [*first.unknown, *(f"{m.trail.where}: {m.why}" for m in first.messages if m.state == "unexplained")]
-        if reasons or not math.isfinite(first.loss.mu):
-            because = Counter(reasons).most_common(1)[0][0] if reasons else "the law of some noise is not known"
-            return untested(FlowAudit.name, claim, f"the trace does not explain everything: {because}")
-        measurement = self._measured(claim, first, rounds)
-        if isinstance(measurement, str):
-            return untested(FlowAudit.name, claim, measurement)
-        finding = measured(FlowAudit.name, "every operation", claim, measurement, context)
-        claimed = claim.mu if measurement.decides == MU else claim.epsilon
-        violated = finding.verdict is Verdict.VIOLATED
-        return replace(finding, repair=_repair(measurement, claimed)) if violated else finding
+        figures = _figures(claim, first)
+        if not reasons and not math.isfinite(figures.most) and math.isinf(first.loss.mu):
+            reasons = ["the law of some noise is not known"]
+        measurement = self._measurement(claim, figures, first, rounds)
+        if above(measurement, claim):
+            again = _figures(claim, self._observed(claim, rounds, 1))
+            if math.isclose(again.least, figures.least, rel_tol=_SAME):
+                finding = measured(FlowAudit.name, measurement.method, claim, measurement, context)
+                return replace(finding, repair=_repair(measurement, claim))
+            along = f"{figures.least:.4g} along one transcript and {again.least:.4g} along another"
+            reasons.append(f"{measurement.decides} is {along}, and one transcript refutes nothing")
+        if reasons:
+            return _unexplained(claim, first, reasons)
+        if figures.most > _claimed(claim) * (1 + ROUNDING):
+            between = f"{measurement.decides} of this pair is between {figures.least:.4g} and {figures.most:.4g}"
+            return _unexplained(claim, first, [f"{between}, and {_claimed(claim):.4g} is claimed"])
+        if figures.least == 0 < figures.most:
+            return _sealed(claim, measurement, figures)
+        return measured(FlowAudit.name, measurement.method, claim, measurement, context)
 
-    def _measured(self, claim: Claim, first: Observation, rounds: int) -> Measurement | str:
-        """The exact figure of the pair; why there is none, as a phrase."""
-        loss, pair = first.loss, self._pair(claim)
-        assert isinstance(pair, TracedPair)
-        if loss.mu and loss.epsilon:
-            return f"noise gives μ = {loss.mu:.4g} and responses ε = {loss.epsilon:.4g}, which are not added up here"
-        decides = EPSILON if loss.epsilon else MU
-        figure, claimed = (loss.epsilon, claim.epsilon) if loss.epsilon else (loss.mu, claim.mu)
-        if figure > claimed * (1 + _SAME):
-            again = self._observed(claim, rounds, 1).loss
-            other = again.epsilon if loss.epsilon else again.mu
-            if abs(other - figure) > _SAME * figure:
-                return f"{decides} of this pair is {figure:.4g} along one transcript and {other:.4g} along another"
-            if loss.epsilon and claim.delta > 0:
-                return f"responses of ε = {figure:.4g} may still be within the claimed ε at its δ"
-        figure = min(figure, claimed) if figure <= claimed * (1 + _SAME) else figure
-        whole = rounds == self._whole
-        if figure <= claimed and not whole:
-            return f"{decides} of this pair is {figure:.4g} after {rounds} of {self._whole} rounds"
-        states = Counter(message.state for message in first.messages)
+    def _measurement(self, claim: Claim, figures: _Figures, observation: Observation, rounds: int) -> Measurement:
+        """The figure of the pair as a measurement, exact where all rounds were followed and noise is all there is."""
+        pair, decides = self._pair(claim), _decides(claim)
+        states = Counter(message.state for message in observation.messages)
+        exact = figures.exact and rounds == self._whole
+        followed = "" if rounds == self._whole else f" in the first {rounds} rounds"
         return Measurement(
             unit=claim.unit,
             view=claim.adversary,
-            method="every operation followed",
-            outcome=f"{pair.what}: {states['sealed']} messages under noise, {states['clean']} without private values",
+            method="exact, this pair" if exact else "at least, this pair",
+            outcome=f"{pair.what}: {states['sealed']} messages under noise, {states['clean']} without private values"
+            + followed,
             decides=decides,
-            mu=None if loss.epsilon else figure,
-            epsilon=figure if loss.epsilon else None,
-            exact=whole,
+            mu=figures.least if decides == MU else figures.mu,
+            epsilon=figures.epsilon,
+            delta=claim.delta,
+            exact=exact,
             confidence=1.0,
             assumptions=(_THIS_PAIR,),
             witness=pair.what,
             tool="one traced training",
-            effort="one traced training and three plain ones",
+            description="the two worlds of one traced training",
+            effort=f"{pair.what}: one traced training and three plain ones",
         )
 
 
-def _repair(measurement: Measurement, claimed: float) -> str:
+def _claimed(claim: Claim) -> float:
+    return claim.mu if _decides(claim) == MU else claim.epsilon
+
+
+def _decides(claim: Claim) -> str:
+    return MU if claim.stated == "mu" else EPSILON
+
+
+def _figures(claim: Claim, observation: Observation) -> _Figures:
+    """The figures of what is sent as it is, and of all that messages are made of."""
+    shown, loss = observation.shown, observation.loss
+    sent = of_choices([choice for choice in observation.choices if choice.exact])
+    least = _curve(shown, [*sent, *(of_pair(pair) for _, pair in shown.pure)]) or PairCurve()
+    pure = bool(loss.pure or observation.choices)
+    epsilon = least.epsilon(claim.delta)
+    if claim.delta == 0 and least.mu == 0:
+        # Bins of a loss do not reach its ends.
+        epsilon = (PairCurve.of(0.0, sent) or PairCurve()).epsilon(0.0) + math.fsum(e for e, _ in shown.pure)
+    exact_mu = None if pure else least.mu
+    if _decides(claim) == MU:
+        at_most = math.hypot(loss.mu, mu_of_pure(loss.epsilon)) if pure else loss.mu
+        return _Figures(least=least.least_mu(), most=at_most, mu=exact_mu, epsilon=epsilon)
+    most = _curve(loss, [*of_choices(observation.choices), *(of_epsilon(e) for e, _ in loss.pure)])
+    added = loss.epsilon + PairCurve(mu=loss.mu).epsilon(claim.delta)
+    at_most = added if most is None else min(added, most.epsilon(claim.delta))
+    return _Figures(least=epsilon, most=at_most, mu=exact_mu, epsilon=epsilon)
+
+
+def _curve(loss: Loss, parts: list[Part]) -> PairCurve | None:
+    """What the loss and its choices add up to; None where some of it has no noise of a known law."""
+    return None if math.isinf(loss.mu) else PairCurve.of(loss.mu, parts)
+
+
+def _leak(claim: Claim, observation: Observation) -> Finding | None:
+    """The finding that something differs between the worlds which no noise hides, if anything does."""
+    bare = [message for message in observation.messages if message.state == "bare"]
+    if bare:
+        trail = bare[0].trail
+        kind = trail.message.kind
+        return replace(
+            _finding(
+                claim,
+                kind,
+                Verdict.VIOLATED,
+                f"{trail.where}: {kind} is sent without noise on what it carries: {bare[0].why}",
+            ),
+            figure=float(len(bare)),
+            measure="messages without noise",
+            note=f"{trail.where} sends it",
+            repair=f"Noise what {kind} carries, or do not send it ({trail.where}).",
+        )
+    if observation.form is not None:
+        repair = "Send as many messages, of the same sizes, whatever the private values are."
+        return replace(_finding(claim, "messages", Verdict.VIOLATED, observation.form), repair=repair)
+    total = observation.shown.leak or (None if observation.unknown else observation.loss.leak)
+    if total is None:
+        return None
+    return replace(
+        _finding(claim, "noise", Verdict.VIOLATED, total),
+        repair="Draw the noise on every value that is sent by itself.",
+    )
+
+
+def _unexplained(claim: Claim, observation: Observation, reasons: list[str]) -> Finding:
+    """The finding that the view is sent something of which nobody knows what it tells."""
+    unknown = [message.trail for message in observation.messages if message.state == "unexplained"]
+    kind = unknown[0].message.kind if unknown else "every operation"
+    because = Counter(reasons).most_common(1)[0][0]
+    return replace(
+        _finding(claim, kind, Verdict.UNMEASURED, f"the trace does not explain everything: {because}"),
+        figure=float(max(1, len(unknown))),
+        measure="messages unexplained",
+    )
+
+
+def _sealed(claim: Claim, measurement: Measurement, figures: _Figures) -> Finding:
+    """The finding that all private values are under noise, but that no figure of the pair is known from below."""
+    at_most = f"{measurement.decides} of this pair is at most {figures.most:.4g}, by what messages are made of"
+    sentence = f"{measurement.outcome}; {at_most}"
+    return replace(
+        _finding(claim, "every operation", Verdict.CONSISTENT, sentence),
+        figure=figures.most,
+        measure=f"{measurement.decides} at most",
+    )
+
+
+def _finding(claim: Claim, subject: str, verdict: Verdict, sentence: str) -> Finding:
+    return Finding(
+        audit=FlowAudit.name,
+        subject=subject,
+        verdict=verdict,
+        sentence=sentence,
+        figure=1.0,
+        measure="leaks",
+        claim=claim.key,
+        unit=claim.unit,
+        adversary=claim.adversary,
+    )
+
+
+def _repair(measurement: Measurement, claim: Claim) -> str:
     """What to change where the figure of a pair is above what is claimed."""
-    times = measurement.figure / claimed if claimed else math.inf
     figure = f"{measurement.decides} {measurement.relation} {measurement.figure:.4g}"
     seen = f"{figure} of one pair of worlds ({measurement.witness})"
-    if measurement.decides == EPSILON:
-        return f"Let responses keep fewer true labels: {seen} is {times:.3g} times the claimed ε."
+    if measurement.mu is None:
+        return f"Let responses keep fewer true labels: {seen} is above the claimed {_claimed(claim):.4g}."
+    times = measurement.mu / claim.mu if claim.mu else math.inf
+    if math.isinf(times):
+        return f"Claim a δ above 0, or use noise of bounded loss: {seen}."
     return f"Make the noise at least {times:.3g} times as large, or the clip as much smaller: {seen}."

@@ -20,7 +20,10 @@ from vflpriv.core.systems import System
 from vflpriv.core.wire import Message, Wire
 from vflpriv.core.wire import Party as Link
 
-__all__ = ["changed_features", "engine_program", "private_data"]
+__all__ = ["MODEL", "changed_features", "engine_program", "private_data"]
+
+MODEL = "model"
+"""Who is given the trained parameters of all parties, and nothing else."""
 
 
 def engine_program(
@@ -28,8 +31,8 @@ def engine_program(
 ) -> Program:
     """Train the system once, or so many rounds of it, with the canary's values in the world that the wire is of.
 
-    An eavesdropper does not see encrypted messages. Run under the system's own seed it is the system's training, under
-    any other seed one with other draws.
+    An eavesdropper does not see encrypted messages. Whoever holds the model is sent it at the end. Run under the
+    system's own seed it is the system's training, under any other seed one with other draws.
     """
 
     def train(wire: FlowWire) -> None:
@@ -37,7 +40,12 @@ def engine_program(
         seeds = None if drawn == root_seed(system.seed) else [drawn]
         engine = system.train([0], data=private_data(system.data, canary, wire), seeds=seeds)
         sent = _EngineWire(wire, hides_encrypted=view == "eavesdropper")
-        engine.run(sent, stop=None if rounds is None else lambda round_: round_ + 1 >= rounds)
+        if rounds is None or rounds >= system.schedule.rounds:
+            engine.run(sent)
+        else:
+            engine.run(sent, stop=lambda round_: round_ + 1 >= rounds)
+        if view == MODEL:
+            wire.send("trained-model", engine.trained(0), receiver=MODEL)
 
     return train
 

@@ -46,6 +46,8 @@ class Observation:
     """Of all that the view is given: an upper bound on what it sees."""
     shown: Loss = field(default_factory=Loss)
     """Of the values that are sent as they are: the view sees no less."""
+    choices: list[Choice] = field(default_factory=list)
+    """All that reach the view; of those that are exact, the outcomes are sent."""
     form: str | None = None
     """How the form of the messages differs between the worlds."""
     unknown: list[str] = field(default_factory=list)
@@ -244,6 +246,7 @@ def _account(observation: Observation, trails: Sequence[Trail], states: Sequence
     given = [columns for trail in trails for columns in trail.given]
     given += [columns for state in states if (columns := trace.draws.shown_state(state)) is not None]
     none = torch.empty(0, dtype=torch.int64)
+    observation.choices = choices
     observation.loss = privacy_loss(seals, choices, torch.cat([none, *given]), trace.draws)
     sure = [seal for seal in seals if seal.exact and seal.open]
     observation.shown = privacy_loss(sure, [choice for choice in choices if choice.exact], none, trace.draws)

@@ -35,6 +35,10 @@ class TracedPair:
     """So many rounds of the training, over the wire that it is called with."""
 
 
+_UNSEEN = 1e-6
+"""What a gap counts that reaches an adversary by later messages alone: it may tell the worlds apart, and need not."""
+
+
 class Traceable(Protocol):
     """A source that offers `Offer.TRACE`."""
 
@@ -80,11 +84,13 @@ class _EnginePairs:
         return frozenset[str | int](members)
 
     def traced_pair(self, claim: Claim, rounds: int) -> TracedPair | str:
-        """The pair whose noiseless values lie farthest apart in a run of all pairs at once."""
+        """The pair of which the adversary is shown most, in a run of all pairs at once."""
         view = self.traced_view(claim.adversary)
         if (claim.unit, view) not in self._pairs:
             pairs = self._candidates(claim, view)
-            self._pairs[claim.unit, view] = pairs[self._farthest(pairs, rounds)] if pairs else None
+            # Any one device stands for the one whose view is followed.
+            seen_by = Adversary(claim.adversary.kind, (view,)) if isinstance(view, int) else claim.adversary
+            self._pairs[claim.unit, view] = pairs[self._farthest(pairs, seen_by, rounds)] if pairs else None
         canary = self._pairs[claim.unit, view]
         if canary is None:
             return f"there is no pair of worlds of unit {claim.unit} that {claim.adversary} does not hold itself"
@@ -110,11 +116,14 @@ class _EnginePairs:
                 candidates.append(known)
         return candidates
 
-    def _farthest(self, pairs: list[TwinCanary], rounds: int) -> int:
-        total = np.zeros(len(pairs))
+    def _farthest(self, pairs: list[TwinCanary], adversary: Adversary, rounds: int) -> int:
+        """The pair whose noiseless values lie farthest apart; what is sent to the adversary counts before all else."""
+        total, devices = np.zeros(len(pairs)), self._system.schedule.devices
         for twins in islice(run_twins(self._system, pairs), rounds):
             for own, other in zip(*twins.values, strict=False):
                 if own.std and own.noiseless.shape == other.noiseless.shape:
                     gaps = (own.noiseless.double() - other.noiseless.double()) / own.std
-                    total += gaps.nan_to_num().reshape(len(pairs), -1).square().sum(1).numpy()
+                    seen = own.message is None or adversary.sees(own.message, devices)
+                    square = gaps.nan_to_num().reshape(len(pairs), -1).square().sum(1).numpy()
+                    total += square if seen else _UNSEEN * square
         return int(total.argmax())

@@ -20,7 +20,7 @@ from vflpriv.audits.verdict import (
     exit_code,
     judge,
 )
-from vflpriv.core.audit import EPSILON, MU, ClaimTest, Finding, untested
+from vflpriv.core.audit import EPSILON, MU, AuditContext, ClaimTest, Finding, Measurement, measured, untested
 from vflpriv.core.budgets import Budget, CurveExcess, epsilon_of
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, Judgement, SuccessClaim, Verdict
@@ -542,3 +542,74 @@ def test_a_measurement_above_what_is_accounted_is_a_finding_of_its_own() -> None
                 "the bound does not hold for the program that ran: ε ≥ 3.00 was measured"
             )
             assert "ε ≤ 1.00 is accounted" in found[0].sentence
+
+
+def proof(mu: float, *, exact: bool = True) -> Finding:
+    """The figure of one pair of worlds, without statistics."""
+    measurement = Measurement(
+        unit=CLAIM.unit,
+        view=CLAIM.adversary,
+        method="exact, this pair",
+        outcome="record 1 with label 0 or 1",
+        decides=EPSILON,
+        mu=mu,
+        epsilon=epsilon_of(mu, DELTA),
+        delta=DELTA,
+        exact=exact,
+        confidence=1.0,
+    )
+    return measured("flow", "exact, this pair", CLAIM, measurement, AuditContext())
+
+
+def decided(*findings: Finding, accounted: Budget) -> tuple[Judgement, list[CorrectedFinding]]:
+    """What is said of the claim, and what it was compared with, in the order of the report."""
+    given = replace(evidence(accounted=accounted), findings=findings)
+    decision = decide([given], alpha=0.05).systems["system"]
+    return decision.judgements["test"], decision.tests_of(CLAIM)
+
+
+def test_an_exact_figure_above_the_claim_refutes_it_without_a_p_value() -> None:
+    said, tests = decided(WEAK.finding, proof(0.5), accounted=gaussian(0.6))
+    assert said.verdict is Verdict.VIOLATED
+    sentence = "one pair of worlds shows ε = 1.35 without statistics, above the claimed ε = 1.00: record 1"
+    assert said.reason.startswith(sentence)
+    assert [test.p_adjusted is None for test in tests] == [True, False], "it stands first"
+    assert [test.refutes for test in tests] == [True, False]
+
+
+def test_an_exact_figure_within_the_claim_is_quoted_before_trials_that_show_less() -> None:
+    said, _ = decided(WEAK.finding, proof(CLAIM.mu * 0.98), accounted=gaussian(CLAIM.mu))
+    assert said.verdict is Verdict.CONSISTENT
+    assert "the strongest of them shows ε = 0.98: record 1" in said.reason
+    # Alone it is a measurement, too: the claim is not unmeasured.
+    assert decided(proof(0.1), accounted=gaussian(CLAIM.mu))[0].verdict is Verdict.CONSISTENT
+
+
+def test_an_exact_figure_is_corrected_with_no_test_and_corrects_none() -> None:
+    alone = decided(MILD.finding, accounted=gaussian(0.6))[1][0].p_adjusted
+    beside = decided(MILD.finding, proof(0.1), accounted=gaussian(0.6))[1][1].p_adjusted
+    assert alone == beside
+
+
+def test_rounding_of_a_figure_refutes_nothing() -> None:
+    assert decided(proof(CLAIM.mu * (1 + 1e-5)), accounted=gaussian(CLAIM.mu))[0].verdict is Verdict.CONSISTENT
+    assert decided(proof(CLAIM.mu * (1 + 1e-3)), accounted=gaussian(CLAIM.mu))[0].verdict is Verdict.VIOLATED
+
+
+def test_an_exact_figure_above_what_is_accounted_is_no_support_for_the_claim() -> None:
+    said, _ = decided(proof(CLAIM.mu * 0.9), accounted=gaussian(CLAIM.mu * 0.5))
+    assert said.verdict is Verdict.UNSUPPORTED
+    assert "the bound does not hold for the program that ran: ε = 0.88" in said.reason
+
+
+UNEXPLAINED = replace(
+    proof(0.1), measurement=None, verdict=Verdict.UNMEASURED, sentence="the trace does not explain everything: a read"
+)
+
+
+def test_what_a_trace_does_not_explain_is_never_consistent_whatever_trials_say() -> None:
+    said, _ = decided(WEAK.finding, UNEXPLAINED, accounted=gaussian(CLAIM.mu))
+    assert said.verdict is Verdict.UNMEASURED
+    assert "but the trace does not explain everything: a read; its one test does not refute it" in said.reason
+    assert decided(STRONG.finding, UNEXPLAINED, accounted=gaussian(CLAIM.mu))[0].verdict is Verdict.VIOLATED
+    assert decided(WEAK.finding, UNEXPLAINED, accounted=gaussian(1.0))[0].verdict is Verdict.UNSUPPORTED

@@ -88,7 +88,11 @@ def test_its_test_of_a_claim_is_corrected_with_all_others_and_decides(audit: Run
     assert (row.audit, row.verdict) == ("clock", verdict)
     assert row.reason.startswith(f"the clock told the worlds apart; tests {claim.where}, p ")
     assert row.reason.endswith("after Holm's correction")
-    assert claim.measurements[0].p_adjusted <= 1.0
+    assert claim.measurements[0].exact, "the exact figure comes first"
+    for name in ("report.html", "report.md"):
+        assert "exact, this pair" in (out / name).read_text("utf-8"), name
+    assert "exact, this pair" in done.stdout
+    assert all(row.p_adjusted <= 1.0 for row in claim.measurements[1:])
     refuted = verdict is Verdict.VIOLATED
     assert (claim.verdict is Verdict.VIOLATED) == refuted
     assert ("the clock audit refutes it: the clock told the worlds apart, p = 1.0e-9" in claim.reason) == refuted

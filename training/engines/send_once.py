@@ -145,7 +145,9 @@ class SendOnce(Engine):
     def _outputs(self, records: Tensor) -> list[Tensor]:
         """(R, B, width) of each device, expanded where replicas share them."""
         if self.settings.features == "random":
-            return self.bank.split(self.bank.outputs(self.bank.inputs(self.data, records)))
+            # Each device by itself: in one pass over all, the features of one would lie in the memory of another's.
+            parts = [self.bank.part([m]) for m in range(self.data.devices)]
+            return [part.split(part.outputs(part.inputs(self.data, records)))[0] for part in parts]
         features = [self.data.features(m, records) for m in range(self.data.devices)]
         alike = [not self.data.differs(m) for m in range(self.data.devices)]
         rows = [

@@ -30,6 +30,7 @@ __all__ = [
     "GAUSSIAN_NOISE",
     "KNOWN_NOISE",
     "MU",
+    "ROUNDING",
     "Audit",
     "AuditContext",
     "Bound",
@@ -40,6 +41,7 @@ __all__ = [
     "NoProgress",
     "NoSettings",
     "Progress",
+    "above",
     "measured",
     "untested",
 ]
@@ -52,6 +54,9 @@ KNOWN_NOISE = "noise of the declared size"
 """The basis of bounds that believe the ledger's noise: they decide nothing."""
 GAUSSIAN_NOISE = "the noise is Gaussian, of whatever size"
 """The assumption under which a bound on μ refutes a claim of (ε, δ)."""
+ROUNDING = 1e-4
+"""A figure that is computed and not estimated may lie above what is claimed by this share: trainings compute in single
+precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +178,11 @@ class Measurement:
         return figure
 
     @property
+    def proves(self) -> bool:
+        """Whether it is no statistical test: its figure holds with certainty, and decides alone."""
+        return self.p_value is None
+
+    @property
     def relation(self) -> str:
         """The sign between a measure and its figure."""
         return "=" if self.exact else "≥"
@@ -193,7 +203,9 @@ class Finding:
       all claims, or those about one of `claim_units`, or of these those in `claim_keys`. A p-value of a premise is the
       audit's own affair, corrected by it already, and `verdict` is what follows from it.
     * A finding about a claim without a p-value speaks for itself: "violated" is a proof that the claim does not hold,
-      "not applicable" says in `sentence` why the audit could not test it.
+      "unmeasured" that something reaches the view which the audit cannot explain, so that the claim is not consistent,
+      "not applicable" says in `sentence` why the audit could not test it. Where it has a measurement, that is a row of
+      the claim, and refutes it by its figure alone.
     """
 
     audit: str
@@ -245,6 +257,17 @@ class Finding:
         return self.claim is not None and self.p_value is not None and self.verdict is not Verdict.NOT_APPLICABLE
 
     @property
+    def is_proof(self) -> bool:
+        """Whether it compares a figure with a claim that needs no statistics."""
+        proves = self.measurement is not None and self.measurement.proves
+        return self.claim is not None and proves and not self.is_untested
+
+    @property
+    def compares(self) -> bool:
+        """Whether it compares a claim with what was measured, by statistics or without."""
+        return self.is_test or self.is_proof
+
+    @property
     def is_untested(self) -> bool:
         """Whether it says no more than that a claim could not be tested."""
         return self.claim is not None and self.verdict is Verdict.NOT_APPLICABLE
@@ -280,10 +303,9 @@ def measured(
     audit: str, subject: str, claim: Claim, measurement: Measurement, context: AuditContext, *, sentence: str = ""
 ) -> Finding:
     """The finding that a claim was tested by a measurement."""
-    claimed = claim.mu if measurement.decides == MU else claim.epsilon
     enough = measurement.trials is None or measurement.trials >= context.min_trials
     p = measurement.p_value
-    refutes = (p is None or p <= context.verdict_alpha) and enough and measurement.figure > claimed
+    refutes = (p is None or p <= context.verdict_alpha) and enough and above(measurement, claim)
     return Finding(
         audit=audit,
         subject=subject,
@@ -299,6 +321,12 @@ def measured(
         trials=measurement.trials,
         measurement=measurement,
     )
+
+
+def above(measurement: Measurement, claim: Claim) -> bool:
+    """Whether the figure of a measurement is above the claim."""
+    claimed = claim.mu if measurement.decides == MU else claim.epsilon
+    return measurement.figure > (claimed * (1 + ROUNDING) if measurement.proves else claimed)
 
 
 def untested(audit: str, claim: Claim, reason: str) -> Finding:

@@ -31,12 +31,12 @@ _LEAK_STEPS = (0.05, 0.25, 0.5)
 
 
 def tabled(claim: ClaimRow) -> list[MeasurementRow]:
-    """The measurements of a claim that count errors in two worlds, and are rows of a table; others are sentences."""
-    return [row for row in claim.measurements if row.errors is not None]
+    """The measurements of a claim that take no statistics or count errors in two worlds: rows of a table."""
+    return [row for row in claim.measurements if row.proves or row.errors is not None]
 
 
 def measurement_sentences(claim: ClaimRow) -> list[str]:
-    """What each measurement showed that is no row of the table."""
+    """What each measurement showed that counts no errors."""
     return [_sentence(row) for row in claim.measurements if row.errors is None]
 
 
@@ -46,7 +46,7 @@ def _sentence(row: MeasurementRow) -> str:
         curve = row.epsilon_gaussian
         gaussian = "" if curve is None else f" ({epsilon(curve)} for the Gaussian curve)"
         bounds.append(f"ε {row.relation} {epsilon(row.epsilon)}{gaussian}")
-    sure = "exactly" if row.exact else f"at {confidence(row.confidence)}"
+    sure = "exactly" if row.exact else "with certainty" if row.proves else f"at {confidence(row.confidence)}"
     tested = "" if row.p_adjusted is None else f"; p = {p_value(row.p_adjusted)} (Holm)"
     verdict = "refutes the claim" if row.refutes else "does not refute the claim"
     name = _capital(row.subject.replace("-", " "))

@@ -160,6 +160,7 @@ class MeasurementRow(Row):
     errors: ErrorsRow | None = None
     mu_accounted: float | None = None
     p_value: float | None
+    """None of a figure that takes no statistics."""
     p_adjusted: float | None
     """Holm over all tests of the report."""
     refutes: bool
@@ -179,6 +180,11 @@ class MeasurementRow(Row):
     notes: tuple[str, ...] = ()
     curve: tuple[tuple[float, float], ...] = ()
     """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
+
+    @property
+    def proves(self) -> bool:
+        """Whether its figure takes no statistics."""
+        return self.p_value is None
 
     @property
     def relation(self) -> str:

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from tests.support import ENGINES, make_system
-from vflpriv.audits.flow.audit import FlowAudit
+from vflpriv.audits.flow.audit import FlowAudit, FlowSettings
 from vflpriv.audits.flow.engines import engine_program
 from vflpriv.audits.flow.observation import Observation, observe
 from vflpriv.audits.twins.pairs import TwinCanary, plan_twins, run_twins
 from vflpriv.core.audit import AuditContext, Finding
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
@@ -163,3 +164,66 @@ def test_a_second_observation_is_under_other_draws() -> None:
     first, second = (observe(engine_program(system, canary), "eavesdropper", seed) for seed in (0, 1))
     sent = [next(m for m in o.messages if m.state == "sealed").trail.message.tensors for o in (first, second)]
     assert any(not torch.equal(sent[0][name], sent[1][name]) for name in sent[0])
+
+
+def test_whoever_holds_the_model_is_sent_it_at_the_end_and_nothing_else() -> None:
+    system = make_system("dpzv-joint", rounds=ROUNDS)
+    kept = judged(system, claim_of(25.0, view="model"))
+    assert kept.verdict is Verdict.CONSISTENT
+    assert "1 messages under noise, 0 without private values" in kept.sentence
+    # Scalars are not sent to it: what it is sent is made of them, and no figure is known from below.
+    assert kept.measurement is None
+    assert judged(system, claim_of(0.01, view="model")).verdict is Verdict.UNMEASURED
+    # A server that updates without noise keeps every label in its model.
+    leaking = judged(make_system("dpzv-sgd", rounds=ROUNDS), claim_of(25.0, view="model"))
+    assert leaking.verdict is Verdict.VIOLATED
+    assert leaking.subject == "trained-model"
+
+
+def test_a_model_that_is_trained_for_longer_than_is_followed_is_not_looked_at() -> None:
+    system = make_system("dpzv-joint", rounds=ROUNDS)
+    settings = FlowSettings(rounds=ROUNDS - 1)
+    (finding,) = FlowAudit().run(system, AuditContext(claims=(claim_of(25.0, view="model"),), settings=settings))
+    assert finding.is_untested
+    assert "there after 3 rounds, and 2 are followed" in finding.sentence
+
+
+def test_rounds_that_are_not_followed_leave_a_figure_that_is_a_bound() -> None:
+    system = make_system("dpzv-joint", rounds=12, noise_std=5.0)
+    claim = claim_of(100.0, view="eavesdropper")
+    (half,) = FlowAudit().run(system, AuditContext(claims=(claim,), settings=FlowSettings(rounds=6)))
+    whole = judged(system, claim)
+    assert half.measurement is not None
+    assert whole.measurement is not None
+    assert (half.measurement.exact, whole.measurement.exact) == (False, True)
+    assert 0 < half.figure < whole.figure
+
+
+def test_a_claim_of_epsilon_at_a_delta_is_compared_with_that_of_the_exact_figure() -> None:
+    system = make_system("dpzv-joint", rounds=12, noise_std=5.0)
+    figure = judged(system, claim_of(100.0)).figure
+    claim = Claim.of_epsilon(
+        epsilon_of(figure, 1e-3), 1e-3, key="c", source="s", where="w", statement="", unit=Unit.LABEL, view="device"
+    )
+    finding = judged(system, claim)
+    assert finding.verdict is Verdict.CONSISTENT
+    assert finding.measurement is not None
+    assert (finding.measurement.mu, finding.measurement.decides) == (pytest.approx(figure), "ε")
+    assert finding.figure == pytest.approx(claim.epsilon)
+    pure = Claim.of_epsilon(50.0, 0.0, key="c", source="s", where="w", statement="", unit=Unit.LABEL, view="device")
+    assert judged(system, pure).verdict is Verdict.VIOLATED, "no Gaussian noise keeps a claim of pure ε"
+
+
+def test_a_response_that_training_reads_is_bounded_from_above_alone() -> None:
+    system = make_system("split-rr", rounds=ROUNDS)
+
+    def claim(epsilon: float) -> Claim:
+        return Claim.of_epsilon(
+            epsilon, 0.0, key="c", source="s", where="w", statement="", unit=Unit.LABEL, view="device"
+        )
+
+    assert judged(system, claim(3.0)).verdict is Verdict.CONSISTENT
+    assert "ε of this pair is at most 3" in judged(system, claim(3.0)).sentence
+    beyond = judged(system, claim(1.5))
+    assert beyond.verdict is Verdict.UNMEASURED
+    assert "between 0 and 3, and 1.5 is claimed" in beyond.sentence

@@ -13,7 +13,6 @@ from vflpriv.common.numerics import interval
 from vflpriv.core.budgets import curve
 from vflpriv.render.document import Plot
 from vflpriv.render.plots.chart import Axis, Chart
-from vflpriv.render.shared import tabled
 from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow
 
 __all__ = ["tradeoff_plot", "tradeoff_svg"]
@@ -41,7 +40,7 @@ def tradeoff_plot(claim: ClaimRow) -> Plot:
     columns += [(f"At most, by {_name(row)}", curve(row.mu or 0.0, _LISTED)) for row in _curves(claim)]
     return Plot(
         svg=tradeoff_svg(claim),
-        caption=_CAPTION + _TWO_WORLDS * bool(tabled(claim)) + _ONCE * bool(_curves(claim)),
+        caption=_CAPTION + _TWO_WORLDS * bool(_trials(claim)) + _ONCE * bool(_curves(claim)),
         header=("False-positive rate", *(f"{name}: false-negative rate" for name, _ in columns)),
         rows=[(percent(x), *(percent(y[i]) for _, y in columns)) for i, x in enumerate(_LISTED.tolist())],
     )
@@ -56,10 +55,11 @@ def tradeoff_svg(claim: ClaimRow) -> str:
     )
     chart = Chart(across, up, width=360, height=270)
     _bounds(chart, claim)
-    for row in tabled(claim):
+    for row in _trials(claim):
         _measured(chart, row, boxed=row.decides)
     for row in _curves(claim):
-        label = f"measured, {_name(row)}: μ {row.relation} {mu(row.mu)} ({confidence(row.confidence)} confidence)"
+        sure = "" if row.proves else f" ({confidence(row.confidence)} confidence)"
+        label = f"measured, {_name(row)}: μ {row.relation} {mu(row.mu)}{sure}"
         # It refutes every Gaussian curve above.
         chart.line(_places(curve(row.mu or 0.0, _RATES)), "crafted", width=1.6, dashes="1.6 1.9", label=label)
     return chart.svg(f"Trade-off curve of claim {claim.key}", _description(claim))
@@ -101,6 +101,11 @@ def _errors(budget: BudgetRow, rates: NDArray[np.float64]) -> NDArray[np.float64
     return np.maximum(0.0, np.maximum(room - steep * rates, (room - rates) / steep))
 
 
+def _trials(claim: ClaimRow) -> list[MeasurementRow]:
+    """The measurements that count errors in two worlds, and give a point."""
+    return [row for row in claim.measurements if row.errors is not None]
+
+
 def _curves(claim: ClaimRow) -> list[MeasurementRow]:
     """The measurements that give a curve and no point."""
     return [row for row in claim.measurements if row.errors is None and row.mu is not None]
@@ -132,8 +137,10 @@ def _description(claim: ClaimRow) -> str:
     text = f"Claimed μ {mu(claim.mu)}; accounted ε at most {epsilon(claim.accounted.epsilon_upper)}"
     if not claim.measurements:
         return f"{text}; not measured."
-    text += "".join(f"; {_name(row)} shows μ at least {mu(row.mu)}" for row in _curves(claim))
-    best = next((row for row in tabled(claim) if row.decides), None)
+    text += "".join(
+        f"; {_name(row)} shows μ {'of' if row.exact else 'at least'} {mu(row.mu)}" for row in _curves(claim)
+    )
+    best = next((row for row in _trials(claim) if row.decides), None)
     if best is None or best.errors is None:
         return f"{text}."
     fpr, fnr = map(percent, best.errors.rates)

@@ -250,7 +250,8 @@ def _numbers(claim: ClaimRow) -> Iterator[d.Number]:
         value = f"{cause(claim)} broken" if cause(claim) else shown.main
         yield d.Number("Measured", value, figure=False, style="measured")
         return
-    sure = "exactly" if best.exact else f"at {f.confidence(best.confidence)} confidence"
+    certain = "exactly" if best.exact else "with certainty"
+    sure = certain if best.proves else f"at {f.confidence(best.confidence)} confidence"
     line = f"{at}, {sure}; {best.unit}, seen by {best.adversary}; {best.effort}"
     sign, _, value = shown.main.rpartition(" ")
     yield d.Number("Measured", value, shown.below, (line,), sign=sign, style="measured")
@@ -326,7 +327,7 @@ def _tests(system: SystemRow, claim: ClaimRow, place: str) -> Iterator[d.Block]:
     if rows:
         name = f"{title} – measured for {f.shorten(claim.key, 40)}"
         at = f"claimed μ = {f.mu(claim.mu)}, ε at δ = {f.delta(claim.delta)}"
-        caption = f"Two-world tests of this claim ({at})"
+        caption = f"What this claim was measured with ({at})"
         yield d.Table(_MEASUREMENTS, rows, title=name, caption=caption, place=f"{place}-measured")
     for reason in dict.fromkeys(row.gaussian_refusal for row in claim.measurements):
         if reason is not None:
@@ -351,8 +352,9 @@ def _rates(row: MeasurementRow) -> tuple[d.Cell, d.Cell]:
     return positives, negatives
 
 
-def _exact(shown: str, value: float | None, *, tone: str = "", below: str = "") -> d.Cell:
-    return d.Cell(shown, exact=f.exact(value), tone=tone, detail=(below,) * bool(below))
+def _exact(shown: str, value: float | None, *, tone: str = "", below: str = "", equal: bool = False) -> d.Cell:
+    signed = f"= {shown}" if equal and value is not None else shown
+    return d.Cell(signed, exact=f.exact(value), tone=tone, detail=(below,) * bool(below))
 
 
 def _known_noise(row: MeasurementRow) -> d.Cell:
@@ -369,12 +371,16 @@ _MEASUREMENTS = (
     d.Column(">Trials per world", lambda m: f.count(m.trials), "trials"),
     d.Column(">False positives", lambda m: _rates(m)[0], "FPR"),
     d.Column(">False negatives", lambda m: _rates(m)[1], "FNR"),
-    d.Column(">ε ≥, any mechanism", lambda m: _exact(f.epsilon(m.epsilon), m.epsilon, tone="strong"), "ε ≥/any"),
+    d.Column(
+        ">ε ≥, any mechanism",
+        lambda m: _exact(f.epsilon(m.epsilon), m.epsilon, tone="strong", equal=m.exact),
+        "ε ≥/any",
+    ),
     d.Column(">ε ≥, Gaussian", lambda m: _exact(f.epsilon(m.epsilon_gaussian), m.epsilon_gaussian), "ε ≥/Gauss"),
-    d.Column(">μ ≥", lambda m: f.mu(m.mu), only=_BRIEF),
+    d.Column(">μ ≥", lambda m: _exact(f.mu(m.mu), m.mu, equal=m.exact), only=_BRIEF),
     d.Column(
         ">μ ≥, rectangle below",
-        lambda m: _exact(f.mu(m.mu), m.mu, tone="strong", below=f.mu(m.bound(_RECTANGLE))),
+        lambda m: _exact(f.mu(m.mu), m.mu, tone="strong", below=f.mu(m.bound(_RECTANGLE)), equal=m.exact),
         only=d.PAGE,
     ),
     d.Column("?>μ ≥, known σ", _known_noise, "μ ≥/known σ", _BRIEF),

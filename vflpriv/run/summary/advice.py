@@ -50,12 +50,17 @@ class Advised:
 
     @property
     def refuted(self) -> bool:
-        """Whether a test of the claim refutes it."""
-        return any(c.refutes and c.finding.claim == self.claim.key for c in self.findings)
+        """Whether a test of the claim, or an exact figure, refutes it."""
+        return bool(self.refuting)
+
+    @property
+    def refuting(self) -> list[Finding]:
+        """What refutes the claim by a figure."""
+        return [c.finding for c in self.findings if c.refutes and c.finding.claim == self.claim.key]
 
 
 def _is_broken(corrected: CorrectedFinding) -> bool:
-    return not corrected.finding.is_test and corrected.verdict is Verdict.VIOLATED
+    return not corrected.finding.compares and corrected.verdict is Verdict.VIOLATED
 
 
 def broken_premises(advised: Advised) -> tuple[str, ...]:
@@ -70,6 +75,7 @@ def changes(advised: Advised, accountant: Accountant) -> tuple[ChangeRow, ...]:
     if advised.verdict is Verdict.UNMEASURED:
         return (_measure(advised),)
     rows = [*(row for finding in advised.broken for row in premise_changes(finding))]
+    rows += [ChangeRow(sentence=finding.repair) for finding in advised.refuting if finding.repair]
     if not advised.within:
         rows += [_calibrated(advised, accountant), *_other_claim(advised)]
     elif advised.refuted and not rows:
