@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 ROUNDS = 3
 
@@ -139,7 +141,7 @@ def test_a_claim_is_kept_at_the_exact_figure_and_refuted_below_it() -> None:
     assert judged(system, claim_of(figure)).verdict is Verdict.CONSISTENT
     below = judged(system, claim_of(figure * 0.99))
     # A gap that depends on what was sent refutes nothing by one transcript.
-    assert below.verdict in (Verdict.VIOLATED, Verdict.NOT_APPLICABLE)
+    assert below.verdict in (Verdict.VIOLATED, Verdict.UNMEASURED)
     assert below.verdict is Verdict.VIOLATED or "along another" in below.sentence
 
 
@@ -210,8 +212,9 @@ def test_a_claim_of_epsilon_at_a_delta_is_compared_with_that_of_the_exact_figure
     assert finding.measurement is not None
     assert (finding.measurement.mu, finding.measurement.decides) == (pytest.approx(figure), "ε")
     assert finding.figure == pytest.approx(claim.epsilon)
-    pure = Claim.of_epsilon(50.0, 0.0, key="c", source="s", where="w", statement="", unit=Unit.LABEL, view="device")
-    assert judged(system, pure).verdict is Verdict.VIOLATED, "no Gaussian noise keeps a claim of pure ε"
+    pure = replace(claim, unit=Unit.FEATURES, epsilon=1e4, delta=0.0, adversary=Adversary("server"))
+    refuted = judged(make_system("split-client", rounds=ROUNDS), pure)
+    assert refuted.verdict is Verdict.VIOLATED, "no Gaussian noise keeps a claim of pure ε"
 
 
 def test_a_response_that_training_reads_is_bounded_from_above_alone() -> None:

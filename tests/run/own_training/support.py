@@ -42,4 +42,4 @@ def audited(
 def measured(report: Report, key: str = "labels") -> MeasurementRow | None:
     """The test of one claim by trials, or None."""
     (own,) = (row for row in report.systems[0].claims if row.key == key)
-    return own.measurements[0] if own.measurements else None
+    return next((row for row in own.measurements if not row.proves), None)
