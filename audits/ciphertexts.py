@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, chisquare
 
 from vflpriv.common.formatting import percent
+from vflpriv.common.lazy import stats
 from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.law import Law
@@ -135,7 +135,7 @@ def _floats(different: Sequence[_Bytes]) -> _Judged | None:
     for reading, chance in _READINGS.items():
         views = [rows.view(reading) for rows in different if not rows.shape[1] % int(reading[-1])]
         number, usual = sum(view.size for view in views), sum(_usual(view) for view in views)
-        if 2 * usual > number and len(_READINGS) * binom.sf(usual - 1, number, chance) <= _ALPHA:
+        if 2 * usual > number and len(_READINGS) * stats.binom.sf(usual - 1, number, chance) <= _ALPHA:
             readings.append((usual / number, number, reading))
     if not readings:
         return None
@@ -161,7 +161,7 @@ def _uniform(different: Sequence[_Bytes]) -> _Judged:
     if total < _EACH_EXPECTED * 256:
         return _Judged(verdict=Verdict.UNMEASURED, sentence=f"{total} different bytes are too few to be tested")
     distance = float(np.abs(counts / total - 1 / 256).sum() / 2)
-    p = float(chisquare(counts).pvalue)
+    p = float(stats.chisquare(counts).pvalue)
     if p > _ALPHA or distance < _FAR:
         sentence = f"{total} bytes in {number} different ciphertexts may be those of a ciphertext"
         return _Judged(verdict=Verdict.UNMEASURED, sentence=sentence)

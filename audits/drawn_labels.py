@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import chi2
 from torch import Tensor
 
 from vflpriv.audits.statistics.noise_tests import smallest
 from vflpriv.audits.twins.probes import Follower, Probe
+from vflpriv.common.lazy import stats
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.engine import Engine
@@ -160,5 +160,5 @@ def drawn_law(draws: Places, truth: Ints, uniform: Floats, epsilon: float) -> fl
     expected = len(uniform) / _BINS
     if expected >= 5:
         counts = np.histogram(uniform, bins=_BINS, range=(0, 1))[0]
-        p_values.append(float(chi2.sf(np.square(counts - expected).sum() / expected, _BINS - 1)))
+        p_values.append(float(stats.chi2.sf(np.square(counts - expected).sum() / expected, _BINS - 1)))
     return smallest(p_values) if p_values else 1.0

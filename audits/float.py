@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import hypergeom
 from torch import Tensor
 
 from vflpriv.audits.statistics.coarse_noise import Model, established, settled
 from vflpriv.audits.twins.pairs import TwinCanary, TwinRound, plan_twins, run_twins
 from vflpriv.audits.twins.probes import Probe
+from vflpriv.common.lazy import stats
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding
@@ -262,7 +262,7 @@ def _telling(model: Model, apart: Numbers, agreeing: int) -> NDArray[np.bool_]:
     """
     impossible = ~model.agrees(apart.released, apart.other)
     failed, asked = int(impossible.sum()), len(impossible)
-    chance = hypergeom.sf(failed - 1, agreeing + asked, failed, asked) if failed else 1.0
+    chance = stats.hypergeom.sf(failed - 1, agreeing + asked, failed, asked) if failed else 1.0
     return impossible if chance <= _CHANCE else np.zeros_like(impossible)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import beta, chi2, hypergeom
 
 from vflpriv.audits.drawn_labels import draw_labels, drawn_law, places, positions
 from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, confirmed, smallest
+from vflpriv.common.lazy import stats
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
@@ -186,7 +186,7 @@ def law(observed: Ints, truth: Ints, classes: int, kept: float) -> float:
         others = np.delete(drawn, label)
         expected = others.mean()
         if classes > 2 and expected >= 5:
-            p_values.append(float(chi2.sf(np.square(others - expected).sum() / expected, classes - 2)))
+            p_values.append(float(stats.chi2.sf(np.square(others - expected).sum() / expected, classes - 2)))
     return smallest(p_values)
 
 
@@ -206,9 +206,11 @@ def budget(observed: Ints, truth: Ints, classes: int, epsilon: float) -> float:
     factor = math.exp(min(epsilon, 700.0))
 
     def refuted(alpha: float) -> NDArray[np.bool_]:
-        low = np.where(counts[a, o] > 0, beta.ppf(alpha / 2, counts[a, o], numbers[a] - counts[a, o] + 1), 0.0)
+        low = np.where(counts[a, o] > 0, stats.beta.ppf(alpha / 2, counts[a, o], numbers[a] - counts[a, o] + 1), 0.0)
         full = counts[b, o] == numbers[b]
-        high = np.where(full, 1.0, beta.ppf(1 - alpha / 2, counts[b, o] + 1, np.maximum(numbers[b] - counts[b, o], 1)))
+        high = np.where(
+            full, 1.0, stats.beta.ppf(1 - alpha / 2, counts[b, o] + 1, np.maximum(numbers[b] - counts[b, o], 1))
+        )
         return np.asarray(low > factor * high)
 
     levels = 10.0 ** -np.arange(0.0, 13.0, 0.25)
@@ -260,6 +262,6 @@ def flips_by_lag(flips: NDArray[np.bool_]) -> float:
 
 def _hypergeometric(joint: Any, population: Any, marked: Any, drawn: Any) -> Floats:
     """Two-sided p-values of so many marked ones among those drawn."""
-    low = hypergeom.cdf(joint, population, marked, drawn)
-    high = hypergeom.sf(joint - 1, population, marked, drawn)
+    low = stats.hypergeom.cdf(joint, population, marked, drawn)
+    high = stats.hypergeom.sf(joint - 1, population, marked, drawn)
     return np.asarray(np.minimum(1.0, 2 * np.minimum(low, high)))

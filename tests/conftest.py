@@ -37,6 +37,12 @@ def _brief_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion.LabelCompletionPassive, "completion", brief)
 
 
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that lasts stays in this process, unless a test asks for workers: each would import torch for seconds."""
+    monkeypatch.setattr("vflpriv.run.executors.local.cores", lambda: 1)
+
+
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small forests learn the scores of whole views, in tests that do not ask how well: they are most of an audit."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import RandomForestClassifier
 
 from vflpriv.audits.learned.discriminants import discriminant
 from vflpriv.audits.statistics.bounds import Errors, epsilon_error_rate, epsilon_rectangle
@@ -124,6 +123,9 @@ def _cut(inside: Floats, outside: Floats) -> tuple[float, float]:
 
 def _forest(inside: Floats, outside: Floats) -> Score:
     """Trees over all columns."""
+    # Loading it takes a second, which workers and commands that learn nothing need not wait.
+    from sklearn.ensemble import RandomForestClassifier
+
     trees = RandomForestClassifier(n_estimators=_TREES, max_features=0.2, min_samples_leaf=2, random_state=0, n_jobs=1)
     worlds = np.repeat([1, 0], [len(inside), len(outside)])
     trees.fit(np.concatenate((inside, outside)), worlds)

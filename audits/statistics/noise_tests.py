@@ -14,9 +14,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtr
-from scipy.stats import chi2
 
 from vflpriv.audits.statistics.significance import holm_adjusted
+from vflpriv.common.lazy import stats
 from vflpriv.common.numerics import Floats
 from vflpriv.laws.fit import anderson_darling, smallest
 
@@ -73,9 +73,9 @@ def confirmed(p_values: Mapping[_Key, float], again: Callable[[], Mapping[_Key, 
 
 def scale(n: int, total: float, confidence: float) -> tuple[float, tuple[float, float]]:
     """The p-value of "std 1" and an interval for the std, by the chi-square law of the sum of n squares."""
-    p = min(1.0, 2 * min(float(chi2.cdf(total, n)), float(chi2.sf(total, n))))
+    p = min(1.0, 2 * min(float(stats.chi2.cdf(total, n)), float(stats.chi2.sf(total, n))))
     tail = (1 - confidence) / 2
-    low, high = (math.sqrt(total / float(chi2.ppf(q, n))) for q in (1 - tail, tail))
+    low, high = (math.sqrt(total / float(stats.chi2.ppf(q, n))) for q in (1 - tail, tail))
     return p, (low, high)
 
 
@@ -85,7 +85,7 @@ def scale_in_groups(totals: Floats, counts: NDArray[np.int64]) -> float:
     total, count = totals[used], counts[used]
     if not len(total):
         return 1.0
-    tails = np.minimum(chi2.cdf(total, count), chi2.sf(total, count))
+    tails = np.minimum(stats.chi2.cdf(total, count), stats.chi2.sf(total, count))
     return min(1.0, 2 * len(total) * float(tails.min()))
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import norm, t
+
+from vflpriv.common.lazy import stats
 
 __all__ = ["holm_adjusted", "mean_error", "mean_interval", "p_value_above"]
 
@@ -22,7 +23,7 @@ def mean_interval(
     mean, error = sum(values) / len(values), mean_error(values, grain=grain)
     if error is None:
         return mean, *limits
-    reach = float(t.ppf(0.5 + confidence / 2, len(values) - 1)) * error
+    reach = float(stats.t.ppf(0.5 + confidence / 2, len(values) - 1)) * error
     return mean, max(limits[0], mean - reach), min(limits[1], mean + reach)
 
 
@@ -56,7 +57,7 @@ def p_value_above(mean: float, error: float | None, bound: float, count: int) ->
     if error == 0:
         return 0.0
     distance = (mean - bound) / error
-    return 2 * float(t.sf(distance, count - 1) if count > 1 else norm.sf(distance))
+    return 2 * float(stats.t.sf(distance, count - 1) if count > 1 else stats.norm.sf(distance))
 
 
 def holm_adjusted(p_values: Sequence[float]) -> list[float]:
