@@ -1,6 +1,7 @@
-"""The sensitivity audit: searches neighbouring inputs that move a mechanism's output beyond its declared sensitivity.
+"""The sensitivity audit: proves the sensitivity that each mechanism declares, and searches neighbours that exceed it.
 
-The worst pair of each mechanism and unit is saved, so that anyone can compute the difference again.
+A proof follows the mechanism's operations and holds for all inputs; what it does not bound is only searched. The worst
+pair of each mechanism and unit is saved, so that anyone can compute the difference again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vflpriv.audits.bounds.proved import prove
 from vflpriv.common.files import atomically, regular, write_atomically
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
@@ -29,7 +31,15 @@ from vflpriv.errors import InputError
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Unclipped
 
-__all__ = ["Replayed", "SensitivityAudit", "WorstPair", "replay_witness", "save_witnesses"]
+__all__ = [
+    "ProvedBound",
+    "Replayed",
+    "SensitivityAudit",
+    "WorstPair",
+    "proved_bounds",
+    "replay_witness",
+    "save_witnesses",
+]
 
 _WIDTH = 8
 _SLACK = 1e-9
@@ -54,6 +64,13 @@ class WorstPair:
     values: Tensor
     neighbour: Tensor
     published: bool = False
+    proved: float = math.inf
+    """What was proved along the mechanism's operations, for all inputs."""
+
+    @property
+    def basis(self) -> str:
+        """How the bound is known: "proved", or "searched" where only the search did not exceed it."""
+        return "proved" if self.proved <= self.declared * (1 + _SLACK) else "searched"
 
     @property
     def name(self) -> str:
@@ -86,6 +103,12 @@ class WorstPair:
         if self.holds:
             within = f"{self.observed:.4g}, within the {self._bound} {self.declared:.4g}"
             # Without the unit: units with the same outcome share a row of the report.
+            if self.basis == "proved":
+                return (
+                    f"proved for all inputs, along its operations: neighbours move {self.mechanism} by at most "
+                    f"{self.declared:.4g}, as {self._bound}; the largest move of {self.searched} pairs is "
+                    f"{self.observed:.4g}"
+                )
             return f"none of {self.searched} pairs of neighbours moved {self.mechanism} by more than {within}"
         declares = f"{'has a published bound of' if self.published else 'declares'} {self.declared:.4g}"
         moved = f"found {self.observed:.4g} ({self.witness})"
@@ -116,7 +139,7 @@ class SensitivityAudit(Audit[System]):
     """Tries random, heavy-tailed and boundary inputs, then climbs from the best pair, at random and by the gradient."""
 
     name = "sensitivity"
-    summary = "searches neighbouring inputs for a difference beyond the declared sensitivity"
+    summary = "proves the declared sensitivity along the operations, and searches neighbours that exceed it"
     order = 10
     needs = frozenset({Offer.RELEASE_POINTS})
 
@@ -150,13 +173,16 @@ class SensitivityAudit(Audit[System]):
     def _search_units(self, name: str, mechanism: Mechanism, batch_size: int, seed: int) -> list[WorstPair]:
         """Units that replace a record have the same neighbours: one search serves them all."""
         searched: dict[object, WorstPair] = {}
+        proved = proved_bounds(mechanism, batch_size)
         pairs = []
         for unit in mechanism.declared:
             same = "replace" if unit in _REPLACE else unit
             for published, bound in _bounds(mechanism, unit).items():
                 if same not in searched:
                     searched[same] = self.search(name, mechanism, unit, batch_size=batch_size, seed=seed)
-                pairs.append(replace(searched[same], unit=unit, declared=bound, published=published))
+                known = math.inf if unit not in proved else proved[unit].bound
+                pair = replace(searched[same], unit=unit, declared=bound, published=published, proved=known)
+                pairs.append(pair)
         return pairs
 
     def search(self, name: str, mechanism: Mechanism, unit: Unit, *, batch_size: int, seed: int) -> WorstPair:
@@ -232,6 +258,34 @@ class SensitivityAudit(Audit[System]):
         return pair[:, place], float(distance[place])
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProvedBound:
+    """How far neighbours of one unit move a mechanism's noiseless value, for all inputs."""
+
+    bound: float
+    why: str = ""
+    """The operation that is to blame where nothing bounds it."""
+
+
+def proved_bounds(mechanism: Mechanism, batch_size: int) -> dict[Unit, ProvedBound]:
+    """What follows from a mechanism's operations for each unit that it has a bound for."""
+    records = max(batch_size, getattr(mechanism, "batch_size", 0), getattr(mechanism, "largest", None) or 0)
+    shape = (1, records) if mechanism.scalar else (1, records, _WIDTH)
+    inputs = torch.linspace(-1.0, 1.0, math.prod(shape), dtype=torch.float64).reshape(shape)
+    result = {}
+    for unit in mechanism.sensitivity:
+        positive = bool((mechanism.admissible(unit, inputs) >= 0).all())
+        proof = prove(mechanism.noiseless, inputs, axis=1, positive=positive)
+        silent = unit is Unit.CLIENT_ZERO and not bool(mechanism.blank(inputs).any())
+        bound = {
+            Unit.ADD_REMOVE: proof.moves.remove,
+            Unit.CLIENT: proof.moves.client,
+            Unit.CLIENT_ZERO: proof.moves.empty if silent else proof.moves.client,
+        }.get(unit, proof.moves.replace)
+        result[unit] = ProvedBound(bound=bound, why="" if bound < math.inf else proof.why or "no clip")
+    return result
+
+
 def _bounds(mechanism: Mechanism, unit: Unit) -> dict[bool, float]:
     """The finite bounds for a unit: the proven one, and by True a published one that is smaller.
 
@@ -264,6 +318,7 @@ def _finding(pair: WorstPair, saved: Path | None, published: frozenset[str]) -> 
         claim_keys=published if pair.published else None,
         unit=pair.unit,
         limit=pair.declared,
+        basis=pair.basis,
         reproduce=command,
         repair="" if pair.holds else pair.repair,
         evidence=pair,

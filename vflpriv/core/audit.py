@@ -236,6 +236,8 @@ class Finding:
     """Trials in each world, or guesses: with too few a test never refutes a claim. None where they are not counted."""
     note: str = ""
     """What the report adds to the sentence where the finding has a row of its own."""
+    basis: str = ""
+    """Of a bound: how it is known, "proved" for all inputs or "searched" without exceeding it."""
     reproduce: str = ""
     """The command that shows the finding again; the command of the whole audit if empty."""
     repair: str = ""

@@ -123,7 +123,10 @@ def _trusted(view: ViewBudget) -> str:
 
 
 def _cap(system: SystemRow, claim: ClaimRow) -> list[str]:
-    """How often one unit takes part, and by how much it can change a release each time."""
+    """How often one unit takes part, and by how much it can change a release each time, and how that is known."""
+    bases = {check.basis for check in system.checks if check.unit == claim.unit and check.basis}
+    known = "as its clip was proved to for all inputs" if bases == {"proved"} else "as declared"
+    known = f"{known}; a search found no more" if "searched" in bases else known
     times = [
         f"{name}: the worst record takes part in {count(b.participations)} of the releases seen; "
         "this is the schedule that was drawn, no cap is enforced"
@@ -131,7 +134,7 @@ def _cap(system: SystemRow, claim: ClaimRow) -> list[str]:
         if b is not None and b.participations is not None
     ]
     bounds = [
-        f"{r.kind}: one unit changes a release by at most {exact(r.sensitivity[claim.unit])} before noise"
+        f"{r.kind}: one unit changes a release by at most {exact(r.sensitivity[claim.unit])} before noise, {known}"
         for r in system.releases
         if claim.unit in r.protects
     ]

@@ -75,6 +75,8 @@ class CheckRow(Row):
     """The largest figure with which the premise holds, such as a declared sensitivity, where there is one number."""
     verdict: Verdict
     reason: str
+    basis: str = ""
+    """Of a bound: how it is known, "proved" for all inputs or "searched" without exceeding it."""
     reproduce: str
     changes: tuple[ChangeRow, ...] = ()
     """What to change, where the premise is broken."""

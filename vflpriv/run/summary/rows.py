@@ -129,6 +129,7 @@ def check_row(corrected: CorrectedFinding, claims: Mapping[str, Claim], reproduc
         limit=finding.limit,
         verdict=corrected.verdict,
         reason=reason,
+        basis=finding.basis,
         reproduce=finding.reproduce or reproduce,
         changes=tuple(premise_changes(finding)) if corrected.verdict is Verdict.VIOLATED else (),
     )

@@ -1,0 +1,177 @@
+"""Bounds on how far a computation moves when private data change, for all data: carried along its operations.
+
+The computation runs once, on any data, and every operation is seen by the dispatcher. What is known of its arguments
+gives what is known of its result, by a rule that does not look at the values. What has no rule is unbounded from there
+on, and the bound that is reported at the end is infinite, with the operation that is to blame.
+
+Bounds are those of real numbers, and of values that are finite where they enter a clip: rounding is the subject of the
+audit `float`, and no clip keeps what is not a number from leaving.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vflpriv.audits.bounds.facts import UNKNOWN, Fact, Moves, least, norm_of
+from vflpriv.audits.bounds.operations import RULES, Operation, entrywise, width_of
+
+__all__ = ["Following", "Proved", "prove"]
+
+_RANDOM = torch.Tag.nondeterministic_seeded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proved:
+    """How far the result moves, at most, and what is to blame where nothing bounds it."""
+
+    moves: Moves
+    why: str = ""
+
+
+def prove(computation: Callable[[Tensor], Tensor], values: Tensor, *, axis: int = 0, positive: bool = False) -> Proved:
+    """How far the result of a computation moves when the records along this axis of its input change.
+
+    `positive` says that no entry of the input is negative, in any world.
+    """
+    following = Following()
+    with torch.no_grad(), following:
+        result = computation(following.private(values, axis=axis, positive=positive))
+    fact = following.known(result)
+    if fact is None:
+        return Proved(moves=Moves(replace=0.0, remove=0.0, client=0.0, empty=0.0))
+    rows = result.shape[fact.axis] if fact.axis is not None else 1
+    moves = fact.moved(rows, width_of(result, fact.axis))
+    return Proved(moves=moves, why="" if moves.replace < math.inf else fact.why or following.blamed)
+
+
+class Following(TorchDispatchMode):
+    """Facts of all tensors that private values reach, by storage: memory that is written by another view is unknown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._facts: dict[int, dict[Any, Fact]] = {}
+        self._held: list[Any] = []
+        self._count = 0
+        self.blamed = ""
+        """The last operation after which nothing was known any more."""
+
+    def private(self, values: Tensor, *, axis: int, positive: bool = False) -> Tensor:
+        """The private value: any data, one record along the axis."""
+        with torch.utils._python_dispatch._disable_current_modes():
+            own = values.detach().clone()
+        number = self._next()
+        fact = Fact(
+            axis=axis,
+            row=norm_of(number, "row"),
+            whole=norm_of(number, "whole"),
+            positive=positive,
+            vanishes=True,
+            tensor=number,
+            along=True,
+        )
+        self._enter(own, fact)
+        return own
+
+    def known(self, value: Any) -> Fact | None:
+        """What is known of a tensor; None of a public one."""
+        if not isinstance(value, Tensor) or value.layout is not torch.strided:
+            return None
+        facts = self._facts.get(value.untyped_storage()._cdata)
+        return None if facts is None else facts.get(_place(value), UNKNOWN)
+
+    def named(self, tensor: Tensor) -> int:
+        """The number by which bounds speak of a tensor's norm from now on."""
+        fact = self.known(tensor) or UNKNOWN
+        if fact.tensor is not None:
+            return fact.tensor
+        number = self._next()
+        row = least(fact.row, norm_of(number, "row")) if fact.axis is not None else fact.row
+        whole = least(fact.whole, norm_of(number, "whole"))
+        named = fact.changed(row=row, whole=whole, tensor=number, square=fact.square, along=fact.along)
+        self._facts[tensor.untyped_storage()._cdata][_place(tensor)] = named
+        return number
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = _tensors((args, kwargs))
+        written = [tensor for tensor in tensors if self._writes(func, tensor, args, kwargs)]
+        if not any(self.known(tensor) is not None for tensor in tensors):
+            return func(*args, **kwargs)
+        name = func._schema.name.split("::")[1]
+        if name in _OF_SHAPES and not written:
+            return func(*args, **kwargs)
+        rule = None if func._overloadname == "out" or _RANDOM in func.tags or len(written) > 1 else RULES.get(name)
+        if rule is not None and name in _NAMES_FIRST:
+            for tensor in tensors:
+                if self.known(tensor) is not None:
+                    self.named(tensor)
+        # What is known before: an operation may write to its arguments.
+        before = {id(tensor): self.known(tensor) for tensor in tensors}
+        result = func(*args, **kwargs)
+        outs = _tensors(result)
+        for out in outs:
+            operation = Operation(name, out, args, kwargs, lambda value: before.get(id(value)), self.named)
+            fact = None if rule is None else rule(operation)
+            if fact is None:
+                self.blamed = f"{name} is not known to bound anything"
+                kept = entrywise(operation) if torch.Tag.pointwise in func.tags else UNKNOWN
+                fact = kept.changed(why=self.blamed)
+            self._enter(out, fact, written=any(out is tensor for tensor in written))
+        for tensor in written:
+            if not any(tensor is out for out in outs):
+                self._enter(tensor, UNKNOWN, written=True)
+        return result
+
+    def _writes(self, func: Any, tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        slots = {slot.name: slot for slot in func._schema.arguments}
+        given = dict(zip(slots, args, strict=False)) | kwargs
+        return any(
+            slot.alias_info is not None
+            and slot.alias_info.is_write
+            and any(t is tensor for t in _tensors([given[name]]))
+            for name, slot in slots.items()
+            if name in given
+        )
+
+    def _enter(self, tensor: Tensor, fact: Fact, *, written: bool = False) -> None:
+        if tensor.layout is not torch.strided:
+            return
+        storage = tensor.untyped_storage()
+        facts = self._facts.setdefault(storage._cdata, {})
+        self._held.append(storage)
+        if written:
+            facts.clear()
+            whole = tensor.numel() * tensor.element_size() == storage.nbytes()
+            fact = fact if whole else UNKNOWN
+        facts[_place(tensor)] = fact.alone()
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+
+_OF_SHAPES = frozenset(
+    f"{made}_like" for made in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
+) | frozenset(f"new_{made}" for made in ("zeros", "ones", "empty", "full", "empty_strided"))
+"""Operations that read of a tensor its shape and dtype only: public values."""
+_NAMES_FIRST = frozenset({"linalg_vector_norm", "norm", "pow", "square", "mul"})
+"""Operations whose results bounds may later be compared with their arguments' norms."""
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [tensor for part in value.values() for tensor in _tensors(part)]
+    return [tensor for part in value for tensor in _tensors(part)] if isinstance(value, list | tuple) else []

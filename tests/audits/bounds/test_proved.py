@@ -1,0 +1,218 @@
+"""Bounds along operations: no search exceeds them, common clips reach them, and what is no clip has none."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.func import grad, vmap
+from torch.nn.functional import cross_entropy, normalize
+
+from tests.support import ENGINES, make_system
+from vflpriv.audits.bounds.proved import Following, prove
+from vflpriv.audits.sensitivity import SensitivityAudit, proved_bounds
+from vflpriv.core.units import Unit
+from vflpriv.training.mechanisms.base import ScalarMean
+from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
+
+B, D, C = 8, 5, 0.5
+LABELS = torch.arange(B) % D
+WEIGHTS = torch.randn(3, D, generator=torch.Generator().manual_seed(1))
+
+
+def norms(g):
+    return g.norm(dim=1, keepdim=True)
+
+
+def per_record_gradients(g):
+    gradients = vmap(grad(lambda w, x: (w @ x).square().sum()), in_dims=(None, 0))(WEIGHTS, g).flatten(1)
+    return (gradients * (C / (norms(gradients) + 1e-6)).clamp(max=1)).sum(0)
+
+
+def of_cross_entropy(g):
+    with torch.enable_grad():
+        scores = g.clone().requires_grad_()
+        cross_entropy(scores, LABELS).backward()
+    return scores.grad
+
+
+def in_place(g):
+    rows = g.clone()
+    rows.mul_((C / (norms(g) + 1e-6)).clamp_(max=1))
+    return rows.sum(0).div_(B)
+
+
+BOUNDED = {
+    "factor, clamped": (lambda g: (g * (C / norms(g)).clamp(max=1)).sum(0) / B, 2 * C / B),
+    "factor with an epsilon": (lambda g: (g * (C / (g.norm(dim=1) + 1e-6)).clamp(max=1).unsqueeze(1)).sum(0), 2 * C),
+    "divided by max(1, norm/C)": (lambda g: (g / (norms(g) / C).clamp(min=1)).mean(0), 2 * C / B),
+    "norm from below": (lambda g: (g * (C / norms(g).clamp(min=1e-12)).clamp(max=1)).sum(0), 2 * C),
+    "minimum with ones": (lambda g: (g * torch.minimum(torch.ones(B, 1), C / norms(g))).sum(0), 2 * C),
+    "weights by einsum": (lambda g: torch.einsum("i,ij->j", (C / (g.norm(dim=1) + 1e-6)).clamp(max=1), g), 2 * C),
+    "numbers, clamped": (lambda g: g[:, 0].clamp(-C, C).mean(), 2 * C / B),
+    "normalised": (lambda g: (normalize(g, dim=1) * C).sum(0), 2 * C),
+    "tanh": (lambda g: torch.tanh(g).sum(0), 2 * math.sqrt(D)),
+    "softmax": (lambda g: torch.softmax(g, 1).sum(0), math.sqrt(2)),
+    "noised": (lambda g: (normalize(g, dim=1)).sum(0).add(3 * torch.ones(D)) / B, 2 / B),
+    "through a public matrix": (lambda g: normalize(g, dim=1).sum(0) @ torch.eye(D).mul(3), 6.0),
+    "in place": (in_place, 2 * C / B),
+    "gradients of each record": (per_record_gradients, 2 * C),
+    "gradient of the cross-entropy": (of_cross_entropy, 2 * math.sqrt(2) / B),
+}
+UNBOUNDED = {
+    "one-sided": (lambda g: g[:, 0].clamp(max=C).mean(), "clamp without a limit below"),
+    "no clip": (lambda g: g.sum(0), ""),
+    "largest entry for the norm": (
+        lambda g: (g * (C / g.abs().amax(1, keepdim=True)).clamp(max=1)).sum(0),
+        "reciprocal",
+    ),
+    "norm of another tensor": (lambda g: (g * (C / (norms((g * 2).sin()) + 1e-6)).clamp(max=1)).sum(0), ""),
+    "a private weight afterwards": (lambda g: (normalize(g, dim=1) * g[:, :1].exp()).sum(0), "exp"),
+    "rows mixed before": (lambda g: (g - g.mean(0)).sum(0), ""),
+    "nothing below the norm": (lambda g: (g * (C / norms(g))).sum(0), "mul"),
+    "norm of columns": (lambda g: (g * (C / (g.norm(dim=0, keepdim=True) + 1e-6)).clamp(max=1)).sum(0), ""),
+    "divided by a private number": (lambda g: normalize(g, dim=1).sum(0) / g.abs().sum(), ""),
+    "overwritten afterwards": (lambda g: (normalize(g, dim=1).copy_(g)).sum(0), ""),
+    "norms of the transposed": (
+        lambda g: (g[:, :5] * (1 / ((g[:5] * g[:5].t()).sum(1, keepdim=True).abs().sqrt() + 1e-9))[:1]).sum(0),
+        "",
+    ),
+}
+
+
+def moved(computation, seed=0, tries=60):
+    """The largest move that a search over extreme neighbours finds."""
+    generator, worst = torch.Generator().manual_seed(seed), 0.0
+    base = 10 * torch.randn(B, D, generator=generator)
+    for _ in range(tries):
+        first, second = base.clone(), base.clone()
+        row = int(torch.randint(B, (), generator=generator))
+        size = 10.0 ** float(torch.randint(-2, 5, (), generator=generator))
+        first[row] = size * torch.randn(D, generator=generator)
+        second[row] = -first[row] if torch.rand((), generator=generator) < 0.5 else first[row].flip(0)
+        gap = computation(first).double() - computation(second).double()
+        worst = max(worst, float(gap.norm()))
+    return worst
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_common_clips_have_a_bound_that_no_search_exceeds(name):
+    computation, bound = BOUNDED[name]
+    proved = prove(computation, torch.randn(B, D))
+    assert proved.moves.replace == pytest.approx(bound)
+    assert moved(computation) <= bound * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("name", UNBOUNDED)
+def test_what_is_no_clip_has_none(name):
+    computation, blamed = UNBOUNDED[name]
+    proved = prove(computation, torch.randn(B, D))
+    assert math.isinf(proved.moves.replace)
+    assert blamed in proved.why
+
+
+STEPS = {
+    "normalise": lambda g: normalize(g, dim=-1),
+    "clip": lambda g: g * (C / (g.norm(dim=-1, keepdim=True) + 1e-6)).clamp(max=1),
+    "clamp": lambda g: g.clamp(-1.5, 2.0),
+    "rise": lambda g: g.clamp(min=-0.5),
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "abs": torch.abs,
+    "square": torch.square,
+    "softmax": lambda g: torch.softmax(g, -1),
+    "double": lambda g: 2 * g,
+    "negate": lambda g: -g,
+    "shift": lambda g: g + 0.75,
+    "twice": lambda g: g + torch.tanh(g),
+    "own weight": lambda g: g * torch.sigmoid(g[..., :1]),
+    "centre": lambda g: g - g.mean(0),
+    "by the whole": lambda g: g * (C / (g.norm() + 1e-6)).clamp(max=1),
+    "columns": lambda g: g[:, 1:],
+    "wide": lambda g: g[:, :1].expand(-1, 4),
+    "matrix": lambda g: g @ torch.linspace(-1, 1, 3 * g.shape[-1]).reshape(g.shape[-1], 3),
+    "choose": lambda g: torch.where(g > 0.3, g, torch.tanh(g)),
+}
+ENDS = {
+    "sum": lambda g: g.sum(0),
+    "mean": lambda g: g.mean(0),
+    "all": lambda g: g.sum(),
+    "itself": lambda g: g,
+    "products": lambda g: g.t() @ torch.tanh(g),
+    "weighted": lambda g: torch.arange(1.0, 1 + len(g)) @ g,
+}
+
+
+@given(steps=st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=5), end=st.sampled_from(sorted(ENDS)))
+def test_no_neighbours_of_a_drawn_computation_are_beyond_its_bound(steps, end):
+    def computation(g):
+        for step in steps:
+            g = STEPS[step](g)
+        return ENDS[end](g)
+
+    bound = prove(computation, torch.randn(B, D)).moves
+    if bound.replace < math.inf:
+        assert moved(computation, tries=20) <= bound.replace * (1 + 1e-4) + 1e-5
+    if bound.remove < math.inf:
+        rows = 5 * torch.randn(B, D, generator=torch.Generator().manual_seed(2))
+        without = rows.clone()
+        without[3] = 0
+        gap = computation(rows).double() - computation(without).double()
+        assert float(gap.norm()) <= bound.remove * (1 + 1e-4) + 1e-5
+
+
+def test_drawn_computations_often_have_a_bound():
+    """So that the test before this one looks at something."""
+    bounded = sum(
+        prove(lambda g, one=one, end=end: ENDS[end](STEPS[one](g)), torch.randn(B, D)).moves.replace < math.inf
+        for one in STEPS
+        for end in ENDS
+    )
+    assert bounded > 0.2 * len(STEPS) * len(ENDS)
+
+
+def test_values_that_read_a_shape_alone_are_public():
+    following = Following()
+    with following:
+        private = following.private(torch.randn(3, 2), axis=0)
+        assert following.known(torch.randn_like(private)) is None
+        assert following.known(private.new_zeros(4)) is None
+        assert following.known(private + 1) is not None
+
+
+# Mechanisms
+
+
+@pytest.mark.parametrize("variant", sorted(ENGINES))
+def test_every_clip_of_every_engine_is_proved_and_is_what_its_docstring_says(variant):
+    system = make_system(variant)
+    for mechanism in system.engine.mechanisms(system.settings, system.schedule).values():
+        proved = proved_bounds(mechanism, system.schedule.batch_size)
+        for unit, bound in mechanism.sensitivity.items():
+            assert proved[unit].bound == pytest.approx(bound), (mechanism, unit)
+            assert bool(proved[unit].why) == math.isinf(bound)
+
+
+@pytest.mark.parametrize("emptied", list(Emptied))
+def test_what_a_device_without_data_moves_follows_from_what_its_model_sends(emptied):
+    for mechanism in (ClientClip(clip=3.0, emptied=emptied), EmbeddingClip(clip=3.0, batch_size=7, emptied=emptied)):
+        proved = proved_bounds(mechanism, 7)
+        assert {unit: p.bound for unit, p in proved.items()} == pytest.approx(dict(mechanism.sensitivity))
+
+
+def test_the_published_clip_has_no_bound_and_its_operation_is_named():
+    proved = proved_bounds(ScalarMean(clip=C, batch_size=B, two_sided=False), B)
+    assert math.isinf(proved[Unit.LABEL].bound)
+    assert proved[Unit.LABEL].why == "clamp without a limit below"
+
+
+def test_the_audit_says_what_is_proved_and_what_was_searched():
+    system = make_system("dpzv-joint", clip=2.0)
+    pairs = SensitivityAudit().search_all(
+        system.engine.mechanisms(system.settings, system.schedule), batch_size=8, seed=0
+    )
+    assert {pair.basis for pair in pairs} == {"proved"}
+    assert all("proved for all inputs" in pair.sentence for pair in pairs)
