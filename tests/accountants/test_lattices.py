@@ -281,6 +281,18 @@ def test_the_lowest_outcomes_end_where_they_need_no_rounding() -> None:
         np.testing.assert_array_equal(_settled(pair, edges, shifted)[0], plain)
 
 
+@pytest.mark.parametrize("rate", [3.0, 12.0])
+@pytest.mark.parametrize("start", [0.0005, 0.0065, 0.0125, 0.0185])
+def test_wherever_the_lowest_grid_point_lies_no_outcome_is_lowered(rate: float, start: float) -> None:
+    pair, losses = _Falling(rate), grid(start, 0.02, -2, 20)
+    upper, lower = _settled(pair, _edges(pair, losses, 0.02), losses)
+    kept, up, down = _exchange(upper, lower, losses)
+    p, q = shared_out(upper, lower, up, down)
+    inside = slice(int(np.argmax(upper > 0)), 15)
+    assert kept[inside].all()
+    np.testing.assert_allclose((p - np.exp(losses) * q)[inside], 0.0, atol=1e-13)
+
+
 def test_an_interval_ends_where_its_outcomes_together_have_a_loss() -> None:
     pair = _Falling(3.0)
     for loss in (0.11, 0.2, 0.33):

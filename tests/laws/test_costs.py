@@ -140,6 +140,7 @@ def test_choices_are_the_largest_of_utilities_with_gumbel_noise() -> None:
 def test_choices_cost_twice_their_sensitivity_unless_all_change_alike() -> None:
     assert (Exponential(2.0).strength(3.0), Exponential(2.0, monotonic=True).strength(3.0)) == (3.0, 1.5)
     assert Exponential(2.0).pair(3.0) == PurePair(3.0, bound=True)
+    assert (Exponential.selects, Exponential.norm) == (True, math.inf)
     table = Exponential(2.0).table(4)
     np.testing.assert_allclose(table, softmax(np.eye(4), axis=1), rtol=1e-12)
 
@@ -165,6 +166,7 @@ def test_scores_of_choices_fill_the_odds_from_the_best_candidate_on() -> None:
 def test_without_noise_everything_is_lost_but_what_does_not_change() -> None:
     law = Exact()
     assert (law.strength(1e-9), law.strength(0.0)) == (math.inf, 0.0)
+    assert (law.exact, law.noised) == (True, False)
     values = torch.tensor([[1.0, 2.0]])
     assert law.release(values, law.draw(Stream.of(0, "noise", [0], CPU), 2, 1)) is values
     with pytest.raises(ValueError, match="found none"):

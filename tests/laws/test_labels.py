@@ -189,7 +189,8 @@ def test_alibi_costs_what_laplace_noise_on_labels_costs(std: float) -> None:
     scale = std / math.sqrt(2)
     assert (law.laplace, law.deviation, str(law)) == (Laplace(scale), std, str(Laplace(scale)))
     assert law.label_epsilon == pytest.approx(2 / scale, rel=1e-12)
-    assert law.strength(2.0) == pytest.approx(law.label_epsilon, rel=1e-12)
+    assert law.strength(law.distance) == pytest.approx(law.label_epsilon, rel=1e-12)
+    assert (law.distance, law.norm) == (2.0, law.laplace.norm)
     assert law.pair(1.0) == LaplacePair(1 / scale)
     # The scale in the sampler is rounded in its last digits: what an ε is turned into keeps a billionth of room.
     assert Alibi.std_for(law.label_epsilon) / std - 1 == pytest.approx(1e-9, rel=1e-3)

@@ -75,6 +75,14 @@ def test_a_label_among_the_likeliest_is_kept_or_moved_on_among_them() -> None:
     np.testing.assert_allclose(table[2], [1 / 3, 1 / 3, 0, 1 / 3, 0], atol=1e-12)
 
 
+def test_laws_of_several_priors_are_those_of_each() -> None:
+    priors = torch.tensor([[0.2, 0.4, 0.03, 0.3, 0.07], [0.9, 0.05, 0.02, 0.02, 0.01], [0.2, 0.2, 0.2, 0.3, 0.1]])
+    together = response_law(priors.unsqueeze(1), FOUR)
+    assert together.shape == (3, 1, 5, 5)
+    for prior, law in zip(priors, together[:, 0], strict=True):
+        torch.testing.assert_close(law, response_law(prior, FOUR))
+
+
 def test_a_sure_prior_answers_alone_and_of_equal_choices_the_fewest_are_asked() -> None:
     assert answers([0.05, 0.9, 0.05], [0, 1, 2], [(0.99, 0.99)] * 3) == [1, 1, 1]
     # One class keeps 1/2, two keep (1/2 + 1/8) · 4/5 = 1/2 as well.
@@ -101,6 +109,8 @@ def test_the_last_draw_is_the_last_first_visit_of_the_last_stage() -> None:
     assert two.last_draw(schedule_of([[0, 1, 2, 3]] * 6, 4)) == 3
     assert two.last_draw(schedule_of([*[[0, 1, 2, 3]] * 4, [0, 1], [2]], 4)) == 3
     assert one.last_draw(schedule_of([[0]], 4)) == 0
+    # Where nobody is met in the last stage, nothing is known of it before the end.
+    assert two.last_draw(schedule_of([[0], [1], [], []], 4)) == 3
 
 
 def drawn_labels(mechanism: PriorLabels, uniform: Tensor, batches: list[list[int]]) -> DrawnLabels:
@@ -202,6 +212,16 @@ def test_a_probe_is_shown_each_batch_and_may_answer_for_those_drawn_now() -> Non
     assert found.tolist() == [[0, 2]], "record 3 is not drawn yet, and keeps its placeholder"
 
 
+def test_without_a_prior_the_first_stage_has_a_uniform_one_from_the_start() -> None:
+    mechanism, probe = PriorLabels(law=RandomizedResponse(FOUR), stages=2), _Probe()
+    labels = drawn_labels(mechanism, UNIFORM, [[0, 1, 2, 3]] * 2)
+    asked: Any = probe
+    labels.attach(asked)
+    labels.visit(torch.tensor([0]), no_logits)
+    (prior,) = (prior for _, _, prior in probe.shown if prior is not None)
+    np.testing.assert_allclose(prior, [[[1 / 3, 1 / 3, 1 / 3]]], atol=1e-6)
+
+
 # What the ledger and claims say -------------------------------------------------------------------------------------
 
 
@@ -276,6 +296,7 @@ def test_claims_of_label_noise_are_its_epsilon_or_the_one_asked_for() -> None:
 def test_integer_labels_become_one_hot_targets_of_the_type_asked_for() -> None:
     like = torch.zeros(2, 3, dtype=torch.float64)
     assert as_target(torch.tensor([2, 0]), like).tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    assert as_target(torch.tensor([[2, 0]]), torch.zeros(1, 2, 3)).shape == (1, 2, 3)
     soft = torch.tensor([[0.5, 0.25, 0.25]])
     assert as_target(soft, like).tolist() == soft.tolist()
     assert as_target(soft, like).dtype == as_target(torch.tensor([1]), like).dtype == torch.float64
