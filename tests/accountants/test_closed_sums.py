@@ -12,6 +12,7 @@ import pytest
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants import auto
 from vflpriv.accountants._merging import Merged, merge
+from vflpriv.accountants._sampler import delta_of_law, sampler_error
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.calibration import _enclose, _scaled, _search, _secant, calibrate_noise
 from vflpriv.accountants.curves import _lines, record_epsilons
@@ -261,6 +262,42 @@ def test_what_does_not_scale_has_no_closed_form() -> None:
         lambda s: expose(event(Gaussian(s)), *([] if s in (1, 2) else [event(Laplace(2.0))])),
     ):
         assert _scaled(exposure_of, 1.3, 1e-5) is None  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("entries", [1, 1 << 24])
+def test_the_closed_form_counts_the_grid_and_the_sampler(entries: int) -> None:
+    """The mu that is left for the law is met to a hundred millionth, on the safe side."""
+
+    def exposure_of(std: float) -> Exposure:
+        return expose(event(Gaussian(std).on_grid(1.7, entries), 1.7, 60))
+
+    std = _scaled(exposure_of, 1.3, 1e-5)
+    assert std is not None
+    error = sampler_error(exposure_of(1.0))
+    target = mu_of(1.3 - error[0], delta_of_law(1e-5, error))
+    assert target * (1 - 1e-8) <= merge(exposure_of(std)).mu <= target < mu_of(1.3, 1e-5)
+    # No more noise than the sampler leaves room for.
+    assert _scaled(exposure_of, 0.9 * error[0], 1e-5) is None
+    assert _scaled(exposure_of, error[0], 1e-5) is None
+    missed = error[1] * math.exp(error[0] / 2)
+    assert _scaled(exposure_of, 1.3, 0.999 * missed) is None
+
+
+def test_steps_that_jump_with_the_noise_have_no_closed_form() -> None:
+    target = mu_of(1.0, 1e-3)
+    near = 1.0 / target
+
+    def jumping(at: float, below: float, above: float) -> float | None:
+        return _scaled(lambda s: expose(event(Gaussian(s), below if s < at * near else above)), 1.0, 1e-3)
+
+    assert jumping(0.85, 1.0, 0.9) == pytest.approx(0.9 * near, rel=1e-8)
+    assert jumping(0.95, 1.0, 0.9) is None, "nine tenths of the noise are too little where it jumps back"
+    assert jumping(1.0 + 5e-10, 1.0, 0.9) is None, "and ten too much where it jumps on the way"
+    assert jumping(1.0 + 5e-10, 1.0, 1.0 - 0.8e-8) is not None
+    assert jumping(1.0 + 5e-10, 1.0, 1.0 - 1.2e-8) is None
+    # Another noise that appears at the very end is no Gaussian.
+    late = expose(event(Gaussian(near * (1 + 1e-9))), event(Laplace(2.0)))
+    assert _scaled(lambda s: late if s > near else expose(event(Gaussian(s))), 1.0, 1e-3) is None
 
 
 @pytest.mark.parametrize(
