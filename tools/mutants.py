@@ -71,6 +71,8 @@ class Room:
     modules: tuple[Path, ...]
     functions: tuple[str, ...]
     tests: tuple[str, ...]
+    first: tuple[str, ...] = ()
+    """Those that notice most, where they are not in files of a module's name."""
 
     @cached_property
     def hash(self) -> str:
@@ -116,6 +118,7 @@ def rooms() -> list[Room]:
             modules=tuple(sorted(path for pattern in room["modules"] for path in ROOT.glob(pattern))),
             functions=tuple(room.get("functions", ["*"])),
             tests=tuple(room["tests"]),
+            first=tuple(room.get("first", ())),
         )
         for room in listed
     ]
@@ -474,9 +477,10 @@ def attempt(chosen: Sequence[Trial], store: Store, workers: int, *, named: bool 
 
 
 def _named_after(module: Path, room: Room) -> list[str]:
-    """The tests of a room that are in files of a module's name."""
+    """The tests of a room that are in files of a module's name, or that the room names for all its modules."""
     files, name = {file for test in room.tests for file in _files(ROOT / test)}, f"test_{module.stem.strip('_')}"
-    return sorted(str(file.relative_to(ROOT)) for file in files if f"{file.stem}_".startswith(f"{name}_"))
+    named = {str(file.relative_to(ROOT)) for file in files if f"{file.stem}_".startswith(f"{name}_")}
+    return list(room.first) or sorted(named)
 
 
 def _attempt_on(

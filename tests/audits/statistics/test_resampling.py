@@ -71,8 +71,8 @@ def test_the_interval_of_a_ratio_is_that_of_its_draws(confidence: float, seed: i
 def test_of_three_records_many_draws_are_one_record_three_times() -> None:
     """Such a draw has no deviation of its own: a thousandth of the sample's stands for it."""
     above, below = np.array([1.0, 5.0, 2.0]), np.array([2.0, 3.0, 7.0])
-    expected = one_by_one(above, below, drawn(2, 3, 1000), 0.8)
-    assert ratio_over_records(above, below, confidence=0.8, seed=2) == pytest.approx(expected, rel=1e-6)
+    expected = one_by_one(above, below, drawn(2, 3, 1000), 0.95)
+    assert ratio_over_records(above, below, confidence=0.95, seed=2) == pytest.approx(expected, rel=1e-6)
 
 
 def test_draws_are_with_replacement_from_all_records_alike() -> None:
