@@ -96,13 +96,14 @@ def _fused(released: Floats, noiseless: Floats, *, scale: float, kind: np.dtype[
     factor = float(kind.type(scale))
     if not factor:
         return np.asarray(noiseless.astype(kind).astype(np.float64) == released)
-    best = ((released - noiseless) / factor).astype(kind)
     possible = np.zeros(released.shape, dtype=np.bool_)
-    for towards in (-math.inf, math.inf):
-        draw = best
-        for _ in range(_SLACK):
-            possible |= (noiseless + factor * draw.astype(np.float64)).astype(kind).astype(np.float64) == released
-            draw = np.nextafter(draw, kind.type(towards))
+    with np.errstate(over="ignore"):
+        best = ((released - noiseless) / factor).astype(kind)
+        for towards in (-math.inf, math.inf):
+            draw = best
+            for _ in range(_SLACK):
+                possible |= (noiseless + factor * draw.astype(np.float64)).astype(kind).astype(np.float64) == released
+                draw = np.nextafter(draw, kind.type(towards))
     return possible
 
 

@@ -85,7 +85,7 @@ def epsilon_one_run(guesses: Guesses, delta: float, confidence: float) -> float:
 def _below(v: int, r: int, q: float) -> Floats:
     """P[Bin(r, q) < v - i] for i = 1 ... v. Far below the mean it is 0 to double precision, and so is the maximum."""
     fewer = np.zeros(v)
-    reach = min(v - 1, math.ceil(40 * math.sqrt(r * q * (1 - q)) + 800))
+    reach = min(v - 1, 20 * math.isqrt(r) + 800)
     if reach:
         fewer[:reach] = bdtr(np.arange(v - 2, v - 2 - reach, -1), r, q)
     return fewer
@@ -102,15 +102,13 @@ def refutes_gdp(guesses: Guesses, mu: float, level: float) -> bool:
     c, made, m = guesses.right, guesses.made, guesses.canaries
     r, h, limit = level * c / m, level * (made - c) / m, made / m
     for i in range(c - 1, -1, -1):
-        if r >= 1:
-            return True
         curve = 0.5 * math.erfc((mu - _quantile(r)) / _ROOT)
         if curve <= h:
             break
         r, h = r + i / (made - i) * (curve - h), curve
         if r + h > limit:
             return True
-    return r + h > limit
+    return False
 
 
 def mu_one_run(guesses: Guesses, confidence: float) -> float:
