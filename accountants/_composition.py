@@ -113,9 +113,9 @@ class Composition:
             return slack >= root or self.delta(root - slack)[0] > delta
 
         slack = 0.0 if certified(0.0) else _least(certified, 1e-9 * root + 1e-13, high)
-        if math.isinf(slack):
-            return math.inf if upper else 0.0
-        return min(root + slack, high) if upper else max(root - slack, 0.0)
+        if upper:
+            return math.inf if math.isinf(slack) else min(root + slack, high)
+        return max(root - slack, 0.0)
 
 
 def _least(holds: Callable[[float], bool], first: float, last: float) -> float:

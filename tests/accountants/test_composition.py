@@ -149,6 +149,12 @@ def test_epsilon_is_read_on_the_safe_side() -> None:
     truth = exact_delta([(coin(0.6, 0.5), 9)], 1.0)
     assert plain.epsilon(0.9 * truth, 1.0, upper=True) == math.inf
     assert plain.epsilon(0.9 * truth, 1.0, upper=False) == 1.0
+    # With an error that is larger than the difference nothing is certain from below.
+    unsure = given(operations=0.02 / UNIT_ROUNDOFF)
+    low, high = unsure.delta(0.2)
+    assert low < 0.98 * (low + high) / 2
+    assert unsure.epsilon(0.98 * (low + high) / 2, 0.2, upper=False) == 0.0
+    assert unsure.epsilon(0.98 * low, 0.2, upper=False) == 0.2
     # Everything is allowed: nothing is spent.
     assert plain.epsilon(0.999, 1.0, upper=True) == plain.epsilon(0.999, 1.0, upper=False) == 0.0
 
@@ -178,6 +184,7 @@ def test_the_least_value_that_holds_is_found_to_a_tenth(least: float) -> None:
     assert max(least, 1e-2) <= found <= max(1.1 * least, 1e-2)
     assert len(asked) <= 13
     assert _least(lambda x: x > 30.0, 1.0, 10.0) == math.inf
+    assert _least(lambda x: True, 5.0, 10.0) == 5.0
     assert _least(lambda x: x > 30.0, 1.0, 16.1) <= 33.0
 
 
