@@ -19,7 +19,7 @@ from vflpriv.accountants._lattice import optimistic, pessimistic
 from vflpriv.accountants.prv import PrvAccountant, _Bracket, _Solved
 from vflpriv.accountants.rdp import Bound
 from vflpriv.core.law import Pair
-from vflpriv.laws import Gaussian, Laplace
+from vflpriv.laws import DiscreteGaussian, Gaussian, Laplace
 from vflpriv.laws.gaussian import GaussianPair
 from vflpriv.laws.laplace import LaplacePair
 from vflpriv.laws.pairs import Diluted, PurePair, thinned
@@ -47,7 +47,7 @@ def scripted(
         return answer
 
     def step_for(pairs: Any, known: Bound, error: float) -> float:
-        return {prv._AIM: first, prv._AIM_OF_MANY: 3 * first, prv._USELESS: coarsest}[error]
+        return {1e-4: first, 5e-4: 3 * first, 0.1: coarsest}[error]
 
     monkeypatch.setattr(prv, "_bracket_at", bracket_at)
     monkeypatch.setattr(prv, "_step", step_for)
@@ -125,8 +125,6 @@ def test_a_narrow_bracket_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
         asked = scripted(monkeypatch, bracket(gap))
         assert prv._bracket(PAIRS, 1e-5, KNOWN) == bracket(gap)
         assert len(asked) == 1
-    exactly = _Bracket(0.999 * 1024, 1024.0, 1e-3)
-    assert exactly.gap == pytest.approx(1e-3)
 
 
 def test_nothing_finer_where_there_is_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,8 +433,19 @@ def test_a_step_adds_as_much_variance_as_is_allowed(error: float, count: int) ->
     """order/2 of the variance for each unit of epsilon: 2 · error · epsilon / order in all."""
     pairs: dict[Pair, int] = {SampledGaussianPair(1.3, 0.01): count, GaussianPair(0.2): 7}
     step = prv._step(pairs, KNOWN, error)
-    added_variance = sum(n * step * prv._spread(pair)(step / 6) for pair, n in pairs.items())
-    assert added_variance == pytest.approx(2 * error * 2.0 / 5.0, rel=1e-6)
+    assert variance(pairs, step) == pytest.approx(2 * error * 2.0 / 5.0, rel=1e-6)
+
+
+def variance(pairs: dict[Pair, int], step: float) -> float:
+    """What rounding to a step adds over all releases."""
+    return sum(count * step * prv._spread(pair)(step / 6) for pair, count in pairs.items())
+
+
+@pytest.mark.parametrize("step", [1e-4, 0.003, 0.03, 0.049])
+@pytest.mark.parametrize("pair", [GaussianPair(0.2), SampledGaussianPair(1.3, 1e-3)], ids=str)
+def test_a_step_is_found_again_from_what_it_adds(pair: Any, step: float) -> None:
+    error = variance({pair: 9}, step) * 5.0 / (2 * 2.0)
+    assert prv._step({pair: 9}, KNOWN, error) == pytest.approx(step, rel=1e-6)
 
 
 def test_a_step_is_no_larger_than_the_largest_and_falls_on_the_atoms_met_most_often() -> None:
@@ -493,6 +502,14 @@ def test_the_bound_without_a_grid_is_the_least_of_three() -> None:
     bound, method = prv._known(pure, 1e-12)
     assert (method, bound.epsilon) == ("addition of pure epsilons", pytest.approx(0.2))
     assert math.isfinite(bound.order)
+
+
+def test_noise_of_which_moments_alone_are_known_is_not_supported() -> None:
+    accountant = PrvAccountant()
+    spread = expose(event(Gaussian(1.0), 0.7, 30, rate=0.1), event(DiscreteGaussian(3.0, 0.5, 16)))
+    assert accountant.supports(spread) == "there is noise of which only Rényi moments are known"
+    assert accountant.supports(expose(event(DiscreteGaussian(3.0, 0.5)), event(Laplace(2.0)))) is None
+    assert accountant.supports(expose(not_applicable="nothing")) == "not applicable: nothing"
 
 
 def test_exact_and_pure_exposures_need_no_grid(monkeypatch: pytest.MonkeyPatch) -> None:
