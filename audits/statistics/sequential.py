@@ -56,6 +56,7 @@ class Looks:
         # Pairs with no error, one and two, between looks.
         steps = np.stack([ends - starts - total + both, total - 2 * both, both])
         self._counts: Floats = np.cumsum(steps, axis=1).astype(np.float64)
+        self._rates: dict[float, float] = {}
 
     def capital(self, rate: float) -> Floats:
         """The logarithm of the capital won against "every test errs with mean rate `rate` or more", at each look."""
@@ -74,7 +75,11 @@ class Looks:
 
     def rate_upper(self, confidence: float) -> float:
         """The largest mean error rate that is not refuted: an upper bound, valid at all looks together."""
-        alpha = 1 - confidence
+        if confidence not in self._rates:
+            self._rates[confidence] = self._rate_upper(1 - confidence)
+        return self._rates[confidence]
+
+    def _rate_upper(self, alpha: float) -> float:
         check_alpha(alpha)
         low, high = 0.0, 0.5
         if self.p_value(high) > alpha:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -111,7 +112,7 @@ class Trials:
             positives=len(inside),
         )
 
-    @property
+    @cached_property
     def sequential(self) -> Looks | None:
         """The same errors, pair by pair, where the trials might have been stopped early."""
         if not self.looks:

@@ -69,7 +69,7 @@ FLAGS: dict[str, Sequence[str]] = {
     "vflpriv attack attack.toml --out attacks --fail-on 'leakage>0.05'": (
         *(*_HERE, "--seeds", "2", *_SMALL, *_FEW_ATTACKS),
     ),
-    "vflpriv attack adaptive.toml --out adaptive": _HERE,
+    "vflpriv attack adaptive.toml --out adaptive": (*_HERE, "--seeds", "2", "--set", "engine.rounds=60"),
     "vflpriv attack features.toml --out features": (*_HERE, "--seeds", "1", *_SMALL),
     "vflpriv frontier --data csv --folder my-data --epsilon 1 --epsilon 4": (
         *(*_HERE, "--only", "send-once", "--seeds", "1", "--trials", "0"),

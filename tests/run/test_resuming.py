@@ -48,13 +48,13 @@ devices = 2
 train = 80
 [engine]
 name = "mine"
-rounds = 20
+rounds = 6
 batch_size = 8
 embedding = 3
 server_update = "joint"
 noise = "calibrated"
 [audit]
-trials = 40
+trials = 8
 canaries = ["natural"]
 attacks = []
 sensitivity = false

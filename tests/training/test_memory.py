@@ -24,7 +24,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "resnet18": ((3, 16, 16), {"bottom": "resnet18", "hidden": (16,)}),
     "transformer": ((24,), {"bottom": "transformer"}),
 }
-REPLICAS = 9
+REPLICAS = 4
 
 
 def records(shape: tuple[int, ...], *, tokens: bool) -> VerticalData:

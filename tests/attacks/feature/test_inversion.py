@@ -25,7 +25,7 @@ def test_pictures_come_back_without_noise_and_fade_as_it_grows(name, digits):
         leak = attack(name, "split-concat", digits, "server", embedding=32, rounds=24, known=150, **settings).mean
         return leak.value, leak.figures["ssim"].value
 
-    scores = [run(std) for std in (0.0, 0.1, 0.5, 2.0)]
+    scores = [run(std) for std in (0.0, 0.3, 2.0)]
     values, similarities = zip(*scores, strict=True)
     assert similarities[0] > 0.75
     assert values[0] > 0.75

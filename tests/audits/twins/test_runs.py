@@ -18,6 +18,10 @@ from vflpriv.core.wire import Wire
 BOTH = [Unit.LABEL, Unit.FEATURES]
 
 
+ROUNDS = 6
+"""Enough for every device's turn, and for delays to end."""
+
+
 def compared(system: System, unit: Unit | None, room: int = 1 << 20, leader: RunTape | None = None) -> TwinCheck:
     """The world 0 of all canaries, in which `leader` ran, against world 1, or against itself."""
     canaries = plan_runs(system, BOTH)
@@ -35,7 +39,7 @@ def compared(system: System, unit: Unit | None, room: int = 1 << 20, leader: Run
 @cache
 def leader_of(variant: str) -> RunTape:
     """The run that all units are compared with: their world 0 is the same."""
-    system = make_system(variant)
+    system = make_system(variant, rounds=ROUNDS)
     label, features = (run_data(system.data, canary, 0) for canary in plan_runs(system, BOTH))
     assert torch.equal(label.labels, features.labels)
     assert all(map(torch.equal, label.blocks, features.blocks))
@@ -59,7 +63,7 @@ def test_the_two_worlds_differ_in_one_record_alone() -> None:
 @pytest.mark.parametrize("variant", sorted(ENGINES))
 @pytest.mark.parametrize("unit", [None, *BOTH])
 def test_sound_trainings_are_compared_whole(variant: str, unit: Unit | None) -> None:
-    system = make_system(variant)
+    system = make_system(variant, rounds=ROUNDS)
     check = compared(system, unit, leader=leader_of(variant))
     assert check.uneven is None
     assert check.uncontrolled is None

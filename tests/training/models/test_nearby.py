@@ -118,12 +118,12 @@ def _large(kind, folder, monkeypatch):
 @pytest.mark.parametrize("kind", ["mlp", "resnet18", "transformer"])
 def test_a_lean_step_needs_next_to_no_memory_beside_the_model(kind, momentum, monkeypatch, tmp_path):
     """Nothing of a direction is held, and no parameter is copied: what is alive at once is a piece and activations."""
-    monkeypatch.setattr(finite_differences, "_PIECE", 256)
     model, batch = _large(kind, tmp_path, monkeypatch)
+    monkeypatch.setattr(finite_differences, "_PIECE", size_of(model) // 100)
     parameters = initialise(model, Stream.of(0, "init", [0], CPU), 0)
     source, velocity = Directions(Stream.of(0, "directions", [0], CPU), [model], None, lean=True), Velocity()
     with torch.no_grad(), LiveBytes() as tracker:
-        for round_ in range(3):
+        for round_ in range(2):
             direction = source.at(round_, 0)
             plus, minus = nearby(model, parameters, batch).either_side(Shift(direction, 1e-3))
             scalar = (plus - minus).mean((1, 2))
