@@ -71,6 +71,8 @@ class FlowResult:
 
 _MARGIN = 1 + 1e-5
 """Rounding of float32 may move a figure by so much."""
+_TRANSCRIPTS = 3
+"""Further trainings of a program whose branches read what was sent."""
 _EXCESS = 1.005
 """A figure refutes a claim from here on: what is sent may be a rounding of what was sealed."""
 
@@ -83,6 +85,9 @@ def judge(claim: FlowClaim, observed: Callable[[int], Observation]) -> FlowResul
         again = _refuted(claim, observed(1))
         refuted = refuted if again is not None else None
     reasons = _unmeasured(claim, first)
+    if refuted is None and not reasons and first.decided:
+        # What is done next depends on what was sent: other transcripts may tell more.
+        reasons = [reason for number in range(1, _TRANSCRIPTS + 1) for reason in _unmeasured(claim, observed(number))]
     if refuted is not None:
         verdict, reasons = Verdict.VIOLATED, [refuted]
     elif reasons:

@@ -20,11 +20,12 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import lsqr
 from torch import Tensor
 
-from vflpriv.audits.flow.draws.families import EXPONENTIAL, FAMILIES, LAPLACE, NORMAL, STEPS
+from vflpriv.audits.flow.draws.families import EXPONENTIAL, FAMILIES, GEOMETRIC, LAPLACE, NORMAL, STEPS
 from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.tracer.events import Choice, Seal
 from vflpriv.core.law import Pair
 from vflpriv.laws import Laplace
+from vflpriv.laws.discrete_laplace import DiscreteLaplacePair
 from vflpriv.laws.grid import GridLaw
 
 __all__ = ["Loss", "privacy_loss"]
@@ -48,7 +49,7 @@ class Loss:
     pairs: list[Pair] = field(default_factory=list)
     """Of each other seal whose epsilon is bounded at a delta only."""
     choices: float = 0.0
-    """The epsilons of discrete choices, summed."""
+    """The epsilon of all discrete choices together."""
     leak: str | None = None
     unknown: list[str] = field(default_factory=list)
     """Why some of it could not be bounded."""
@@ -82,6 +83,12 @@ def privacy_loss(seals: Sequence[Seal], choices: Sequence[Choice], given: Tensor
     known = _known(table, choices, everything, draws)
     _of_choices(loss, choices, table, known, draws)
     if not seals or not bool((table.gaps != 0).any()):
+        return loss
+    if not bool(table.gaps.isfinite().all()):
+        count, sure = int((~table.gaps.isfinite()).sum()), table.open[~table.gaps.isfinite()]
+        loss.mu, why = math.inf, f"{count} entries are finite numbers in one world only: noise hides nothing of that"
+        loss.leak = why if bool(sure.any()) else None
+        loss.unknown += [] if loss.leak else [why]
         return loss
     hidden = table.keeping(~torch.isin(table.columns, known) & ~draws.known(table.columns))
     normal = draws.families(hidden.columns) == FAMILIES.index(NORMAL)
@@ -139,6 +146,7 @@ def _of_choices(loss: Loss, choices: Sequence[Choice], table: _Entries, known: T
     for choice in choices:
         for start in torch.unique(choice.columns).tolist():
             counts[start] = counts.get(start, 0) + 1
+    largest = torch.zeros(2, dtype=torch.float64)
     for choice in choices:
         shared = torch.isin(choice.columns, table.columns) | torch.isin(choice.columns, known)
         again = any(counts[column] > 1 for column in choice.columns.tolist())
@@ -147,8 +155,11 @@ def _of_choices(loss: Loss, choices: Sequence[Choice], table: _Entries, known: T
             continue
         first, second = choice.weights
         both = (first > 0) | (second > 0)
-        ratio = torch.where(both, (first.log() - second.log()).abs(), 0.0)
-        loss.choices += float(ratio.amax(1).sum()) if ratio.numel() else 0.0
+        ratio = torch.where(both, first.log() - second.log(), 0.0)
+        if ratio.numel():
+            # What one choice rules out by much another may rule out by little: each direction for itself.
+            largest += torch.stack([ratio.amax(1).sum(), (-ratio).amax(1).sum()])
+    loss.choices = float(largest.max())
 
 
 def _of_other_laws(loss: Loss, hidden: _Entries, left: Tensor, draws: Draws) -> None:
@@ -172,10 +183,29 @@ def _of_other_laws(loss: Loss, hidden: _Entries, left: Tensor, draws: Draws) -> 
             gap = abs(float(hidden.gaps[entry]))
             loss.pure.append((law.strength(gap), law.pair(gap)))
     left &= ~(single | double)
+    _of_two_geometric(loss, hidden, left, own & (signed.abs() <= 1e-9 * size), draws)
     alone_on_grid = left & own & (terms == 1) & (of[2] == 1)
     for term in (alone_on_grid[hidden.entries] & (family == FAMILIES.index(STEPS))).nonzero()[:, 0].tolist():
         entry = int(hidden.entries[term])
         _in_steps(loss, float(hidden.gaps[entry]), float(hidden.scales[term]), draws.law(int(hidden.columns[term])))
+        left[entry] = False
+
+
+def _of_two_geometric(loss: Loss, hidden: _Entries, left: Tensor, opposed: Tensor, draws: Draws) -> None:
+    """The difference of two geometric draws of one rate, which is discrete Laplace noise."""
+    of = FAMILIES.index(GEOMETRIC)
+    family = draws.families(hidden.columns)
+    terms = torch.bincount(hidden.entries, minlength=len(left))
+    geometric = torch.bincount(hidden.entries[family == of], minlength=len(left))
+    for entry in (left & opposed & (terms == 2) & (geometric == 2)).nonzero()[:, 0].tolist():
+        chosen = hidden.entries == entry
+        rates = {draws.law(column) for column in hidden.columns[chosen].tolist()}
+        step = float(hidden.scales[chosen].abs()[0])
+        steps = abs(float(hidden.gaps[entry])) / step
+        if len(rates) != 1 or abs(steps - round(steps)) > _OFF_GRID * max(1.0, steps):
+            continue
+        rate = float(next(iter(rates)))  # type: ignore[arg-type]
+        loss.pure.append((round(steps) * rate, DiscreteLaplacePair(round(steps), rate)))
         left[entry] = False
 
 

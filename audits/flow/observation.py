@@ -17,7 +17,7 @@ from vflpriv.audits.flow.loss import Loss, privacy_loss
 from vflpriv.audits.flow.plain.twins import PlainRun, plain_run, same_form, same_values, seeded
 from vflpriv.audits.flow.plain.wire import Program, SentMessage, View, identical
 from vflpriv.audits.flow.tracer.dispatch import Trace
-from vflpriv.audits.flow.tracer.events import Choice, Seal, Trail
+from vflpriv.audits.flow.tracer.events import Choice, Seal, Trail, gap_between
 from vflpriv.audits.flow.tracer.exits import Exits
 from vflpriv.audits.flow.tracer.wire import TracedWire
 
@@ -52,6 +52,11 @@ class Observation:
     """How the form of the messages differs between the worlds."""
     unknown: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def decided(self) -> bool:
+        """Whether released values decided what the program did next."""
+        return self.trace is not None and bool(self.trace.host_seals or self.trace.host_given)
 
 
 def observe(program: Program, view: View, seed: int) -> Observation:
@@ -199,7 +204,7 @@ def _as_traced(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: Pl
         seal = trace.seals[trail.own[name]] if name in trail.own else None
         if not trusted or not isinstance(seal, Seal) or not any(read.private for read in trace.reads):
             return False
-        gap = (changed.tensors[name].double() - sent.tensors[name].double()).reshape(-1)
+        gap = gap_between(sent.tensors[name].reshape(-1), changed.tensors[name].reshape(-1))
         trace.seals[trail.own[name]] = replace(seal, gap=gap, taint=frozenset(range(len(trace.sources))))
     return True
 
@@ -243,7 +248,7 @@ def _account(observation: Observation, trails: Sequence[Trail], states: Sequence
     numbers = sorted({number for trail in trails for number in trail.seals})
     seals = [seal for n in numbers if isinstance(seal := trace.seals[n], Seal)]
     choices = [choice for n in numbers if isinstance(choice := trace.seals[n], Choice)]
-    given = [columns for trail in trails for columns in trail.given]
+    given = [*trace.host_given, *(columns for trail in trails for columns in trail.given)]
     given += [columns for state in states if (columns := trace.draws.shown_state(state)) is not None]
     none = torch.empty(0, dtype=torch.int64)
     observation.choices = choices

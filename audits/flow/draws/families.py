@@ -17,7 +17,18 @@ from vflpriv.core.law import Law
 from vflpriv.laws import Gaussian, Laplace
 from vflpriv.laws.laplace import standard_laplace
 
-__all__ = ["DISCRETE", "EXPONENTIAL", "FAMILIES", "GUMBEL", "LAPLACE", "NORMAL", "STEPS", "UNIFORM", "Family"]
+__all__ = [
+    "DISCRETE",
+    "EXPONENTIAL",
+    "FAMILIES",
+    "GEOMETRIC",
+    "GUMBEL",
+    "LAPLACE",
+    "NORMAL",
+    "STEPS",
+    "UNIFORM",
+    "Family",
+]
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,8 @@ DISCRETE = Family("discrete", lambda u: u)
 """Coins and other draws with few values."""
 STEPS = Family("whole steps", lambda u: u)
 """Noise on a grid, of a law of its own."""
+GEOMETRIC = Family("geometric", lambda u: u)
+"""Whole numbers from 0 on, each less likely than the one before by a factor that is kept with the draws."""
 
-FAMILIES = (UNIFORM, NORMAL, LAPLACE, EXPONENTIAL, GUMBEL, DISCRETE, STEPS)
+FAMILIES = (UNIFORM, NORMAL, LAPLACE, EXPONENTIAL, GUMBEL, DISCRETE, STEPS, GEOMETRIC)
 """In the order of the numbers by which draws know them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-__all__ = ["MOST_TERMS", "Rows", "joined", "no_columns"]
+__all__ = ["MOST_TERMS", "Rows", "fineness", "joined", "no_columns"]
 
 MOST_TERMS = 1 << 21
 """Rows with more terms than this in one tensor are not followed."""
@@ -21,6 +21,11 @@ MOST_TERMS = 1 << 21
 def no_columns() -> Tensor:
     """No draw."""
     return torch.empty(0, dtype=torch.int64)
+
+
+def fineness(dtype: torch.dtype) -> float:
+    """The machine epsilon of a number format; 0 of whole numbers, which are not rounded."""
+    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
 
 @dataclass(frozen=True, eq=False)

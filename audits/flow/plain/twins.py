@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflpriv.audits.flow.draws.registry import fingerprint
+from vflpriv.audits.flow.plain.host import HostLaw, host_draws
 from vflpriv.audits.flow.plain.wire import PlainWire, Program, SentMessage, View, identical
 from vflpriv.common.random import Answered, Drawn, listening
 
@@ -101,6 +102,11 @@ class _Watch(TorchDispatchMode):
         if isinstance(told, Drawn) and told.values.is_floating_point():
             self.draws.append(fingerprint(told.values))
 
+    def host(self, values: Any, name: str, law: HostLaw) -> Any:
+        """A draw of NumPy or of Python."""
+        self.draws.append(fingerprint(torch.from_numpy(np.array(values))))
+        return values
+
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = op(*args, **(kwargs or {}))
         self.names.update(op._schema.name.encode())
@@ -121,7 +127,7 @@ def plain_run(
     """Run a program; what the view sees arrives as it did in `received`."""
     watch = _Watch()
     wire = PlainWire(world, received or (), view, begun=watch.begin)
-    with seeded(seed, host=host), watch, listening(watch.told):
+    with seeded(seed, host=host), watch, listening(watch.told), host_draws(watch.host):
         program(wire)
     return PlainRun(messages=wire.sent, draws=tuple(watch.draws), operations=watch.names.digest())
 

@@ -39,6 +39,8 @@ class Call:
         self.tensors: list[Tensor] = []
         self.written: list[int] = []
         self._doubles: list[Tensor] | None = None
+        self.widened: frozenset[int] = frozenset()
+        """Whole numbers that are tried out as the real numbers that they are."""
         for place, value in enumerate(args):
             self._take(value, place in places)
         for name, value in kwargs.items():
@@ -86,7 +88,10 @@ class Call:
     def again(self, replaced: Mapping[int, Tensor]) -> list[Tensor]:
         """The results with some arguments replaced, in double precision, without touching anything."""
         if self._doubles is None:
-            self._doubles = [t.detach().double() if t.is_floating_point() else t.detach() for t in self.tensors]
+            self._doubles = [
+                tensor.detach().double() if tensor.is_floating_point() or number in self.widened else tensor.detach()
+                for number, tensor in enumerate(self.tensors)
+            ]
         tensors = [replaced.get(number, tensor) for number, tensor in enumerate(self._doubles)]
         for number in self.written:
             tensors[number] = tensors[number].clone()

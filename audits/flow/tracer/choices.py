@@ -13,20 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.draws.families import DISCRETE, GUMBEL, NORMAL, Family
-from vflpriv.audits.flow.draws.recipes import Coin, Outcome, Recipe
+from vflpriv.audits.flow.draws.families import DISCRETE, EXPONENTIAL, GEOMETRIC, GUMBEL, NORMAL, Family
+from vflpriv.audits.flow.draws.recipes import Coin, Outcome, Recipe, recognise
+from vflpriv.audits.flow.draws.rows import Rows
 from vflpriv.audits.flow.tracer.calls import Call
 from vflpriv.audits.flow.tracer.events import Choice
 from vflpriv.audits.flow.tracer.following import Following
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import NOTHING, State, elements, whole
 
-__all__ = ["by_probabilities", "coin", "compared", "noisy_largest", "stepped", "through"]
+__all__ = ["by_probabilities", "coin", "compared", "floored", "noisy_largest", "stepped", "through"]
 
 _MOST_OUTCOMES = 64
 _MOST_ELEMENTS = 1 << 18
 _HALVINGS = 100
 _ALL = -1
+_NO_SHIFT = 1e-4
 _ROLLS = (1, 7)
 """By how much private values are shifted among the elements: what they might be instead."""
 
@@ -279,6 +281,40 @@ def stepped(trace: Following, call: Call, states: Sequence[State | None]) -> Any
     seals = NOTHING.union(*[s.seals for s in states if s is not None])
     kept = trace.mark(result, NOTHING, seals, masked=False)
     kept.coin = Coin(recipe.columns, tuple(Outcome((v, v), (w, w)) for v, w in outcomes))
+    return out
+
+
+_FLOORED = torch.tensor([0.25, 0.75, 1.25, 7.5, 100.125], dtype=torch.float64)
+
+
+def floored(trace: Following, call: Call, states: Sequence[State | None]) -> Any:
+    """The whole part of an exponential draw: whole numbers of a geometric law."""
+    state, tensor = states[0], call.tensors[0]
+    if len(states) != 1 or call.written or state is None or state.recipe is None or state.taint or state.coin:
+        return None
+    if not _of_storage(state.recipe, tensor) or not len(state.recipe.columns):
+        return None
+    try:
+        (whole_part,) = call.results(call.run([_FLOORED.clone()], double=True), [_FLOORED])
+    except (RuntimeError, IndexError, ValueError):
+        return None
+    if whole_part.shape != _FLOORED.shape or not torch.equal(whole_part.double(), _FLOORED.floor()):
+        return None
+    recipe = state.recipe.at(elements(tensor))
+    families = [trace.draws.family(recipe.columns[:, term]) for term in range(recipe.columns.shape[1])]
+    law = recognise(recipe, [family for family in families if family is not None]) if all(families) else None
+    if law is None or law.family is not EXPONENTIAL or not bool((law.scale == law.scale[0]).all()):
+        return None
+    if bool((law.shift.abs() > _NO_SHIFT * law.scale).any()) or float(law.scale[0]) <= 0:
+        return None
+    out = trace.both(call)
+    (result,) = call.results(out)
+    columns = trace.draws.derived(recipe.columns, GEOMETRIC, law.variant)
+    trace.draws.on_grid(columns, 1.0, 1 / float(law.scale[0]))
+    seals = NOTHING.union(*[s.seals for s in states if s is not None])
+    kept = trace.mark(result, NOTHING, seals, masked=False)
+    rows = Rows(columns[:, None], torch.ones(len(columns), 1, dtype=torch.float64), 0.0)
+    trace.put(result, kept, rows, None, None)
     return out
 
 

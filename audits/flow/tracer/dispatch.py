@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflpriv.audits.flow.draws.recipes import Recipe, applied
-from vflpriv.audits.flow.draws.rows import Rows
+from vflpriv.audits.flow.draws.rows import Rows, fineness
 from vflpriv.audits.flow.tracer import choices, sampling
 from vflpriv.audits.flow.tracer.calls import Call
 from vflpriv.audits.flow.tracer.following import Following
@@ -168,7 +168,7 @@ class Trace(Following, TorchDispatchMode):
                 return tossed
         rows = self._linear(call, states)
         if rows is None and call.pointwise:
-            for tossed in (choices.compared, choices.stepped):
+            for tossed in (choices.compared, choices.stepped, choices.floored):
                 made_of_coins = tossed(self, call, states)
                 if made_of_coins is not None:
                     return made_of_coins
@@ -185,8 +185,6 @@ class Trace(Following, TorchDispatchMode):
 
     def _linear(self, call: Call, states: list[State | None]) -> list[Rows] | None:
         """The noise of the results, if the operation is affine in it and private values do not change its slope."""
-        if not all(t.is_floating_point() for t, s in zip(call.tensors, states, strict=True) if s and s.rows):
-            return None
         private = any(state is not None and state.raw for state in states)
         noisy: dict[int, Rows] = {}
         moving: list[int] = []
@@ -201,10 +199,10 @@ class Trace(Following, TorchDispatchMode):
                     moving.append(number)
             elif state.raw or ((call.pointwise or tensor.is_floating_point()) and state.random):
                 moving.append(number)
-        if not noisy or any(number in noisy for number in moving):
+        if not noisy:
             return None
-        if call.name in _ROUNDING and not private and (whole_rows := self._unrounded(call, noisy)) is not None:
-            return [whole_rows]
+        if _rounds(call) and not private and (unrounded := self._unrounded(call, noisy)) is not None:
+            return [unrounded]
         if call.name == "_to_copy" and _coarser(call) and any(s is not None and s.masked and s.taint for s in states):
             # The gap is that of before the rounding.
             return None
@@ -271,7 +269,7 @@ class Trace(Following, TorchDispatchMode):
             if rows is not None:
                 own, cancelled = rows[number].merged()
                 masked = bool(taint) and self._masks(own, cancelled, result, raw=raw)
-                own = own.coarsened(torch.finfo(result.dtype).eps)
+                own = own.coarsened(fineness(result.dtype))
             state = self.mark(result, taint, seals, masked=masked)
             self.put(result, state, own, recipe if number == 0 else None, spent)
             if masked:
@@ -288,7 +286,7 @@ class Trace(Following, TorchDispatchMode):
             return False
         if not raw:
             return True
-        fine = rows.precision <= torch.finfo(result.dtype).eps
+        fine = not result.dtype.is_floating_point or rows.precision <= fineness(result.dtype)
         self.coarse = self.coarse or not fine
         return fine and bool(rows.covered.all())
 
@@ -298,7 +296,13 @@ def _parts(sparse: Tensor) -> tuple[Tensor, ...]:
     return (sparse._indices(), sparse._values()) if sparse.layout is torch.sparse_coo else ()
 
 
+def _rounds(call: Call) -> bool:
+    """Whether an operation makes whole numbers of others."""
+    dtype = call.kwargs.get("dtype")
+    return call.name in _ROUNDING or (call.name == "_to_copy" and dtype in (torch.int64, torch.int32))
+
+
 def _coarser(call: Call) -> bool:
     """Whether a cast is to a coarser number format."""
     dtype, own = call.kwargs.get("dtype"), call.tensors[0].dtype
-    return dtype is not None and dtype.is_floating_point and torch.finfo(dtype).eps > torch.finfo(own).eps
+    return dtype is not None and dtype.is_floating_point and fineness(dtype) > fineness(own)

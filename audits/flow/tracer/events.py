@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +13,7 @@ from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
 from vflpriv.audits.flow.plain.wire import Party, SentMessage
 
-__all__ = ["FILE", "Choice", "HostRead", "Seal", "Source", "Trail"]
+__all__ = ["FILE", "Choice", "HostRead", "Seal", "Source", "Trail", "gap_between"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,14 @@ class Choice:
     def described(self, draws: Draws) -> str:
         """What chose, and how often."""
         return f"choice by {self.kind} on {len(self.weights[0])} entries"
+
+
+def gap_between(own: Tensor, other: Tensor) -> Tensor:
+    """How far values lie apart in the worlds; infinitely far where one is no finite number and the other is another."""
+    first, second = own.double(), other.double()
+    alike = (first == second) | (first.isnan() & second.isnan())
+    gap = torch.where(alike, 0.0, second - first)
+    return torch.where(gap.isfinite(), gap, math.inf)
 
 
 FILE = "a file"

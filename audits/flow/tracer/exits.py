@@ -6,7 +6,6 @@ arrays that are known as draws.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -19,13 +18,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from vflpriv.audits.flow.draws.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
+from vflpriv.audits.flow.draws.families import GEOMETRIC
+from vflpriv.audits.flow.plain.host import HostLaw, host_draws
 from vflpriv.audits.flow.tracer.announcements import Announcements
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import FILE, HostRead
 from vflpriv.audits.flow.tracer.lines import program_line
-from vflpriv.audits.flow.tracer.numbers import MarkedArray, marked, tensor_of
-from vflpriv.audits.flow.tracer.sampling import enter_draw
+from vflpriv.audits.flow.tracer.numbers import MarkedArray, marked, plain_functions, tensor_of
+from vflpriv.audits.flow.tracer.sampling import counted, enter_draw
 from vflpriv.audits.flow.tracer.storages import NOTHING
 from vflpriv.common.random import listening
 
@@ -192,10 +192,8 @@ class Exits(TorchFunctionMode):
             stack.enter_context(patch.object(torch, "from_numpy", self._from_numpy(torch.from_numpy)))
             stack.enter_context(patch.object(torch, "save", self._saving(torch.save)))
             stack.enter_context(patch.object(threading.Thread, "start", self._thread(threading.Thread.start)))
-            stack.enter_context(patch.object(np.random, "default_rng", self._generator(np.random.default_rng)))
-            for module, laws in ((np.random, _LEGACY), (random, _PYTHON)):
-                for name, law in laws.items():
-                    stack.enter_context(patch.object(module, name, self._drawing(module, name, law)))
+            stack.enter_context(host_draws(self.drawn))
+            stack.enter_context(plain_functions())
             stack.enter_context(listening(Announcements(self.trace)))
             with self:
                 yield
@@ -226,87 +224,28 @@ class Exits(TorchFunctionMode):
 
         return noticed
 
-    def drawn(self, values: Any, name: str, family: Family, shift: Any, scale: Any) -> Any:
+    def drawn(self, values: Any, name: str, law: HostLaw) -> Any:
         """NumPy's draws as an array, or a number, that is known as a draw."""
-        if not (self.trace.sources or self.trace.early) or self.trace.pausing or not np.isrealobj(values):
+        with self.paused():
+            given = self._entered(values, name, law)
+        self.trace.draws.position += 1
+        return given
+
+    def _entered(self, values: Any, name: str, law: HostLaw) -> Any:
+        trace = self.trace
+        if not (trace.sources or trace.early) or trace.pausing > 1 or not np.isrealobj(values):
             return values
-        if any(isinstance(value, MarkedArray) or tensor_of(value) is not None for value in (shift, scale)):
+        if any(isinstance(value, MarkedArray) or tensor_of(value) is not None for value in (law.shift, law.scale)):
             return values
         self.marks = True
-        with self.paused():
-            tensor = torch.from_numpy(np.array(values))
-            law = [torch.as_tensor(np.asarray(value, dtype=np.float64)) for value in (shift, scale)]
-            enter_draw(self.trace, tensor, f"numpy {name}", (family, law[0], law[1]), None)
+        tensor = torch.from_numpy(np.array(values))
+        shift, scale = (torch.as_tensor(np.asarray(value, dtype=np.float64)) for value in (law.shift, law.scale))
+        enter_draw(trace, tensor, f"numpy {name}", (law.family, shift, scale), None)
+        if law.family is GEOMETRIC:
+            counted(trace, tensor, law.rate)
         if tensor.dim() == 0:
-            return marked(float(values), tensor, self)
+            return marked(values.item() if isinstance(values, np.generic) else values, tensor, self)
         return MarkedArray.of(tensor, self)
-
-    def _drawing(self, module: Any, name: str, law: Any) -> Any:
-        original = getattr(module, name)
-
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            return self.drawn(original(*args, **kwargs), name, *law(*args, **kwargs))
-
-        return draw
-
-    def _generator(self, original: Any) -> Any:
-        exits = self
-
-        class FollowedGenerator(np.random.Generator):
-            """A generator whose draws are known."""
-
-        def method(name: str, law: Any) -> Any:
-            def draw(generator: Any, *args: Any, **kwargs: Any) -> Any:
-                values = getattr(np.random.Generator, name)(generator, *args, **kwargs)
-                return values if kwargs.get("out") is not None else exits.drawn(values, name, *law(*args, **kwargs))
-
-            return draw
-
-        for name, law in _METHODS.items():
-            setattr(FollowedGenerator, name, method(name, law))
-
-        def default_rng(seed: Any = None) -> Any:
-            return FollowedGenerator(original(seed).bit_generator)
-
-        return default_rng
-
-
-def _located(family: Family) -> Any:
-    def law(loc: Any = 0.0, scale: Any = 1.0, *_: Any, **__: Any) -> tuple[Family, Any, Any]:
-        return family, loc, scale
-
-    return law
-
-
-def _standard(family: Family) -> Any:
-    def law(*_: Any, **__: Any) -> tuple[Family, float, float]:
-        return family, 0.0, 1.0
-
-    return law
-
-
-def _uniform(low: Any = 0.0, high: Any = 1.0, *_: Any, **__: Any) -> tuple[Family, Any, Any]:
-    return UNIFORM, low, np.asarray(high) - np.asarray(low)
-
-
-def _scaled(scale: Any = 1.0, *_: Any, **__: Any) -> tuple[Family, float, Any]:
-    return EXPONENTIAL, 0.0, scale
-
-
-_METHODS = {
-    "normal": _located(NORMAL),
-    "standard_normal": _standard(NORMAL),
-    "laplace": _located(LAPLACE),
-    "gumbel": _located(GUMBEL),
-    "uniform": _uniform,
-    "random": _standard(UNIFORM),
-    "exponential": _scaled,
-    "standard_exponential": _standard(EXPONENTIAL),
-}
-_LEGACY = _METHODS | {"randn": _standard(NORMAL), "rand": _standard(UNIFORM), "random_sample": _standard(UNIFORM)}
-
-
-_PYTHON = {"gauss": _METHODS["normal"], "normalvariate": _METHODS["normal"], "random": _METHODS["random"]}
 
 
 def _any_marked(values: tuple[Any, ...]) -> bool:

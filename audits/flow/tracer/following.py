@@ -13,10 +13,10 @@ from torch import Tensor
 
 from vflpriv.audits.flow.draws.recipes import Recipe, recognise
 from vflpriv.audits.flow.draws.registry import Draws
-from vflpriv.audits.flow.draws.rows import Rows, no_columns
+from vflpriv.audits.flow.draws.rows import Rows, fineness, no_columns
 from vflpriv.audits.flow.plain.wire import identical
 from vflpriv.audits.flow.tracer.calls import Call
-from vflpriv.audits.flow.tracer.events import FILE, Choice, HostRead, Seal, Source
+from vflpriv.audits.flow.tracer.events import FILE, Choice, HostRead, Seal, Source, gap_between
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import State, Table, elements, whole
 
@@ -43,6 +43,8 @@ class Following:
         self.reads: list[HostRead] = []
         self.host_seals: frozenset[int] = frozenset()
         """Seals whose values the host read: all that follows may depend on them."""
+        self.host_given: list[Tensor] = []
+        """Columns of draws that decided, together with released values, what the host does."""
         self.lost: list[str] = []
         """What could not be followed, and where."""
         self.coarse = False
@@ -86,6 +88,13 @@ class Following:
             self.host_seals |= state.seals
         if not (state.taint or state.random):
             return
+        if state.seals and not state.taint:
+            # A comparison of a released value with a draw: the draw is given to the adversary, too.
+            parts = [part for part in (state.opaque, state.rows and state.rows.used) if part is not None]
+            parts += [lot.columns.reshape(-1) for lot in (state.recipe, state.coin) if lot is not None]
+            self.host_given += parts
+            if any(len(part) for part in parts):
+                return
         same = not state.taint or identical(tensor, self.table.other(tensor))
         note = HostRead(
             how=how, where=program_line(), log=log, private=bool(state.taint), drawn=state.random, same=same
@@ -194,9 +203,9 @@ class Following:
         shown = state.rows.covered
         self.seals.append(
             Seal(
-                gap=(self.table.other(flat).double() - flat.double())[shown],
+                gap=gap_between(flat, self.table.other(flat))[shown],
                 rows=state.rows.at(shown.nonzero()[:, 0]),
-                grain=flat[shown].double().abs() * torch.finfo(tensor.dtype).eps,
+                grain=flat[shown].double().abs() * fineness(tensor.dtype),
                 given=no_columns() if state.opaque is None else state.opaque,
                 exact=False,
                 open=state.opaque is None,

@@ -32,6 +32,7 @@ def noise_of_results(
     those that depend on other draws.
     """
     try:
+        call.widened = frozenset(number for number in noisy if not call.tensors[number].is_floating_point())
         base = call.again({})
         if not base or not all(result.is_floating_point() for result in base):
             return None

@@ -6,16 +6,19 @@ followed as the tensor that it is. Comparing it, or making a plain number of it,
 
 from __future__ import annotations
 
+import builtins
+import math
 import operator
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["MarkedArray", "MarkedFloat", "MarkedInt", "Reader", "marked", "tensor_of"]
+__all__ = ["MarkedArray", "MarkedFloat", "MarkedInt", "Reader", "marked", "plain_functions", "tensor_of"]
 
 _ARITHMETIC: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
     ("add", operator.add),
@@ -139,6 +142,65 @@ for _kind in (MarkedFloat, MarkedInt):
         setattr(_kind, _name, _read(_name, "a plain number", log=False))
     _kind.__reduce_ex__ = _reduced  # type: ignore[method-assign,assignment]
 MarkedFloat.__float__ = _read("__float__", "a plain number", log=False)  # type: ignore[method-assign]
+
+
+# Functions of plain numbers
+
+
+_MATH: dict[str, Callable[[Tensor], Tensor]] = {
+    "sqrt": torch.sqrt,
+    "exp": torch.exp,
+    "expm1": torch.expm1,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "cos": torch.cos,
+    "sin": torch.sin,
+    "tanh": torch.tanh,
+    "fabs": torch.abs,
+}
+
+
+def _unmarked(value: Any) -> Any:
+    if not isinstance(value, _Marked):
+        return value
+    return float.__add__(value, 0.0) if isinstance(value, float) else int.__add__(value, 0)  # type: ignore[operator]
+
+
+def _of_math(original: Callable[..., Any], function: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    def followed(number: Any, *more: Any) -> Any:
+        if more or not isinstance(number, _Marked):
+            return original(number, *more)
+        return marked(original(_unmarked(number)), function(number.tensor.double()), number.exits)
+
+    return followed
+
+
+def _extreme(original: Callable[..., Any], function: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    """`min` and `max`: which of the numbers it is, is followed and not read."""
+
+    def followed(*args: Any, **kwargs: Any) -> Any:
+        numbers = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
+        own = next((number for number in numbers if isinstance(number, _Marked)), None)
+        plain = [_unmarked(number) for number in numbers] if own is not None else []
+        if own is None or kwargs or not all(isinstance(number, float | int) for number in plain):
+            return original(*args, **kwargs)
+        tensors = [t.double() if (t := tensor_of(n)) is not None else torch.tensor(float(n)) for n in numbers]
+        extreme = original(plain)
+        chosen = function(torch.stack([tensor.double() for tensor in tensors]))
+        return marked(extreme, chosen if isinstance(extreme, float) else chosen.long(), own.exits)
+
+    return followed
+
+
+@contextmanager
+def plain_functions() -> Iterator[None]:
+    """Functions of Python that take marked numbers, as a clip by `min(1, C / norm)` needs."""
+    with ExitStack() as stack:
+        for name, function in _MATH.items():
+            stack.enter_context(patch.object(math, name, _of_math(getattr(math, name), function)))
+        for name, extreme in (("min", torch.amin), ("max", torch.amax)):
+            stack.enter_context(patch.object(builtins, name, _extreme(getattr(builtins, name), extreme)))
+        yield
 
 
 _UFUNCS: dict[str, Callable[..., Tensor]] = {

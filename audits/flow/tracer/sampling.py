@@ -10,14 +10,14 @@ from torch import Tensor
 
 from vflpriv.audits.flow.draws.families import DISCRETE, EXPONENTIAL, NORMAL, UNIFORM, Family
 from vflpriv.audits.flow.draws.recipes import leaf
-from vflpriv.audits.flow.draws.rows import Rows, no_columns
+from vflpriv.audits.flow.draws.rows import Rows, fineness, no_columns
 from vflpriv.audits.flow.tracer import choices
 from vflpriv.audits.flow.tracer.calls import Call
 from vflpriv.audits.flow.tracer.following import Following
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import NOTHING, State
 
-__all__ = ["draw", "enter_draw"]
+__all__ = ["counted", "draw", "enter_draw"]
 
 _MOST_VALUES = 64
 _GUESSABLE = 1 << 48
@@ -134,10 +134,18 @@ def enter_draw(
         torch.as_tensor(value, dtype=torch.float64).expand(result.shape).reshape(-1) for value in (shift, scale)
     )
     trace.draws.keep(columns, (result.detach().double().reshape(-1) - shifts) / scales)
-    precision = torch.finfo(result.dtype).eps
+    precision = fineness(result.dtype)
     filled = trace.mark(result, NOTHING, NOTHING, masked=False)
     rows = Rows(columns[:, None], scales[:, None].clone(), precision)
     trace.put(result, filled, rows, leaf(columns, shifts.clone(), scales.clone(), precision), None)
+
+
+def counted(trace: Following, tensor: Tensor, rate: float) -> None:
+    """Say of draws of a geometric law by which rate their probabilities fall; they are no function of a quantile."""
+    state = trace.table.of(tensor)
+    if state is not None and state.rows is not None:
+        trace.draws.on_grid(state.rows.columns.reshape(-1), 1.0, rate)
+        state.recipe = None
 
 
 def _few_values(call: Call) -> list[tuple[Tensor, float | Tensor]] | None:

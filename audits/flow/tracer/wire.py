@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.draws.rows import Rows, no_columns
+from vflpriv.audits.flow.draws.rows import Rows, fineness, no_columns
 from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, View, own_storage, parties_of
 from vflpriv.audits.flow.tracer.dispatch import Trace
-from vflpriv.audits.flow.tracer.events import Seal, Source, Trail
+from vflpriv.audits.flow.tracer.events import Seal, Source, Trail, gap_between
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import State, whole
 
@@ -99,7 +99,7 @@ class TracedWire(FlowWire):
         elif spent is not None:
             trail.given.append(spent)
         if state.raw:
-            self._raw(state, differs & ~covered, rows is not None or spent is not None, trail)
+            self._raw(state, differs & ~covered, spent is not None, trail)
         elif state.masked and whole(tensor):
             state.release(trail.seals[-1])
 
@@ -116,12 +116,12 @@ class TracedWire(FlowWire):
     ) -> None:
         places = rows.covered.nonzero()[:, 0]
         flat = tensor.double().reshape(-1)
-        gap = other.double().reshape(-1) - flat
+        gap = gap_between(flat, other.reshape(-1))
         self.trace.seals.append(
             Seal(
                 gap=gap[places],
                 rows=rows.at(places),
-                grain=flat[places].abs() * torch.finfo(tensor.dtype).eps,
+                grain=flat[places].abs() * fineness(tensor.dtype),
                 given=no_columns() if spent is None else spent,
                 open=spent is None,
                 taint=state.taint,

@@ -108,10 +108,10 @@ def test_the_same_noise_refutes_a_smaller_claim(name: str) -> None:
 
 UNSEALED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "nothing": (lambda y: y * 2, "bare"),
-    "noise on some entries": (lambda y: y + torch.tensor([1.0, 0, 1, 1]) * torch.randn(4), "unexplained"),
+    "noise on some entries": (lambda y: y + torch.tensor([1.0, 0, 1, 1]) * torch.randn(4), "bare"),
     "a slope that is private": (lambda y: y + (1 + y) * torch.randn(4), "unexplained"),
     "a coin skips the noise": (lambda y: torch.where(torch.rand(4) < 1e-6, y, y + torch.randn(4)), "unexplained"),
-    "noise that cancels": (lambda y: (y + (z := torch.randn(4))) - z, "unexplained"),
+    "noise that cancels": (lambda y: (y + (z := torch.randn(4))) - z, "bare"),
     "coarse noise": (lambda y: y.double() / 3 + torch.randn(4).bfloat16().double(), "unexplained"),
     "standardised": (lambda y: y + ((z := torch.randn(4)) - z.mean()) / z.std(), "unexplained"),
     "no difference, and no noise": (lambda y: (y * 0.1).round(), "unexplained"),

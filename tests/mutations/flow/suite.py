@@ -15,6 +15,8 @@ from tests.mutations.flow import (
     ordinary_scripts,
     post_processing,
     side_channels,
+    statistics_released,
+    trainings,
 )
 from tests.mutations.flow.program import TracedProgram
 
@@ -33,5 +35,7 @@ _THEMES = (
     ordinary_scripts,
     library_bugs,
     afterwards,
+    trainings,
+    statistics_released,
 )
 PROGRAMS: tuple[TracedProgram, ...] = tuple(program for module in _THEMES for program in module.PROGRAMS)

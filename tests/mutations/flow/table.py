@@ -19,7 +19,7 @@ __all__ = ["RESULTS", "TracedResult", "examined", "read_traced", "section", "wri
 
 RESULTS = Path(__file__).with_name("results.json")
 FIRST_VERDICTS = Path(__file__).with_name("first_verdicts.json")
-"""What the first version of the tracer said of the programs written afterwards; never changed since."""
+"""What the tracer said of programs on the day that they were written, before it was mended; never changed since."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,9 @@ def _first_score() -> str:
             ("sound", "violated"),
         )
     ]
-    return f"Of the programs *written afterwards*, the tracer at first called {', '.join(said)}."
+    return (
+        f"Of the programs that were written before it was tried on them, the tracer at first called {', '.join(said)}."
+    )
 
 
 _INTRODUCTION = """\

@@ -15,8 +15,6 @@ SOUND_CALLED_UNMEASURED: frozenset[str] = frozenset(
     {
         "rotated-by-a-random-rotation",
         "half-normal-times-a-coin",
-        "geometric-noise-on-a-count",
-        "noise-of-the-operating-system",
         "bytes-of-the-operating-system",
         "response-by-gumbel-softmax",
         "flips-by-an-index",
@@ -26,6 +24,9 @@ SOUND_CALLED_UNMEASURED: frozenset[str] = frozenset(
         "labels-that-cancel",
         "one-share-of-two",
         "noised-model-through-a-file",
+        "response-by-cumulative-probabilities",
+        "discrete-gaussian-by-rejection",
+        "numpy-geometric-noise",
     }
 )
 """What the tracer is known to say wrongly today. A program that it has learned to judge must be taken off."""
