@@ -27,10 +27,12 @@ def sampler_error(exposure: Exposure) -> SamplerError:
     Let P be the law of one number of steps, and P̃ that of the sampler: Box-Muller from uniforms of 126 bits for the
     length and 63 for the angle, or the logarithm of one, in double precision, rounded to steps, plus a whole number
     that is uniform over a window of 2⁻⁵ to 2⁻⁴ of the scale. That number is exact, so that either law gives n the mass
-    of a window around n. Logarithm, root, sine or cosine, their product and the rounded uniforms err by at most 6.2
-    units in the last place of the length r together: 2⁻⁴⁹·⁴ r. A draw then falls on the wrong side of an end b of the
-    window with a probability of at most 2 · 2⁻⁴⁹·⁴ (|b| + 0.8) φ(b), since r ≤ |z| + |z'| for the twin z' of the draw
-    z, which is independent of it and 0.8 long on average. Of the mass of the window, at least 2⁻⁵ φ(b) / 1.5, both
+    of a window around n. Logarithm, root, sine or cosine and their product err by at most 6.2 units in the last place
+    of the length r together, 2⁻⁴⁹·⁴ r (by four where `vflpriv.common.steps` computes them, on the CPU), and the rounded
+    uniforms by 2⁻⁵²/r. A draw then falls on the wrong side of an end b of the window with a probability of at most
+    2 (2⁻⁴⁹·⁴ (|b| + 0.8) + 2⁻⁵² min(1/|b|, 15)) φ(b): r ≤ |z| + |z'| for the twin z' of the draw z, which is
+    independent of it and 0.8 long on average; 1/r is at most 15 on average near b = 0, lengths below 2⁻²⁵ left out,
+    which have probability 2⁻⁵¹. Of the mass of the window, at least 2⁻⁵ φ(b) / 1.5, both
     ends are less than ρ = 2⁻³⁷ for |b| ≤ 13. (The logarithm of Laplace noise errs by less.) So |log P̃/P| ≤ ρ as far as
     the sampler reaches, which is 13.2 standard deviations or 87 scales; it misses what lies beyond.
 

@@ -54,7 +54,7 @@ SMALL = (Case(2, 4, 30), Case(32, 4, 30), Case(256, 4, 30), Case(16, 500, 10))
 def by(native: object, way: Callable[..., object]) -> Iterator[None]:
     """Draw by this extension, or without one by this function, on all devices."""
     every = dict.fromkeys(("cpu", "cuda", "mps", "xpu"), way)
-    with patch.object(philox, "_philox", native), patch.object(philox, "_WAYS", every):
+    with patch.object(philox, "extension", native), patch.object(philox, "_WAYS", every):
         yield
 
 
@@ -90,7 +90,7 @@ def ways_on(device: torch.device, compile_: bool) -> dict[str, tuple[object, Cal
     """What draws on this device."""
     ways: dict[str, tuple[object, Callable[..., object]]] = {"tensor operations": (None, philox.units)}
     if device.type == "cpu" and philox.compiled():
-        ways = {"C": (philox._philox, philox.units)} | ways
+        ways = {"C": (philox.extension, philox.units)} | ways
     if compile_ and (device.type != "cpu" or shutil.which("c++")):
         ways["torch.compile"] = (None, philox.Fused())
     return ways

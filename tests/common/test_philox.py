@@ -58,7 +58,7 @@ STORED_NORMALS = [
 @pytest.fixture(params=["C", "tensors"])
 def way(request, monkeypatch):
     if request.param == "tensors":
-        monkeypatch.setattr(philox, "_philox", None)
+        monkeypatch.setattr(philox, "extension", None)
     elif not philox.compiled():
         pytest.skip(NOT_BUILT)
     return request.param
@@ -68,7 +68,7 @@ def way(request, monkeypatch):
 def by_tensors(monkeypatch):
     def call(function, *arguments):
         with monkeypatch.context() as patch:
-            patch.setattr(philox, "_philox", None)
+            patch.setattr(philox, "extension", None)
             return function(*arguments)
 
     return call
@@ -165,7 +165,7 @@ def test_threads_draw_what_one_draws(way):
 
 @pytest.mark.skipif(not philox.compiled(), reason=NOT_BUILT)
 def test_the_extension_refuses_memory_that_does_not_fit():
-    c, keys = philox._philox, np.zeros((2, 2), np.int64)
+    c, keys = philox.extension, np.zeros((2, 2), np.int64)
     target = np.zeros(8, np.float32)
     c.units(keys, 1, 2, 3, 0, 1, 0, target)
     for wrong in (

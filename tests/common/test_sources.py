@@ -14,7 +14,7 @@ import pytest
 
 from tests.tree import modules
 from vflpriv.common import sources
-from vflpriv.common.philox import _philox
+from vflpriv.common.philox import extension
 from vflpriv.common.sources import code_hash, deciding_packages, program_hash
 from vflpriv.training.engines.split import Split
 
@@ -118,7 +118,8 @@ def test_classes_that_a_function_makes_differ_by_what_they_enclose() -> None:
         "audits/two_world/scores.py",
         "data/loading.py",
         pytest.param(
-            getattr(_philox, "__file__", ""), marks=pytest.mark.skipif(_philox is None, reason="nothing is compiled")
+            getattr(extension, "__file__", ""),
+            marks=pytest.mark.skipif(extension is None, reason="nothing is compiled"),
         ),
     ],
     ids=lambda path: path.rpartition("/")[2],

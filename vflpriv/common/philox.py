@@ -18,6 +18,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vflpriv.common.lazy import torch
 
 if TYPE_CHECKING:
@@ -27,11 +29,23 @@ if TYPE_CHECKING:
     Units = tuple[Tensor, Tensor, Tensor, Tensor]
 
 try:
-    from vflpriv.common import _philox
+    from vflpriv.common import _philox as extension
 except ImportError:  # There was no C compiler where this was installed.
-    _philox = None  # type: ignore[assignment]
+    extension = None  # type: ignore[assignment]
 
-__all__ = ["Fused", "compiled", "normals", "philox", "sized", "uniforms", "units", "words"]
+__all__ = [
+    "Fused",
+    "bits",
+    "compiled",
+    "extension",
+    "native",
+    "normals",
+    "philox",
+    "sized",
+    "uniforms",
+    "units",
+    "words",
+]
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -45,7 +59,25 @@ _CPU_PIECE, _ACCELERATOR_PIECE = 1 << 16, 1 << 24
 
 def compiled() -> bool:
     """Whether draws on the CPU are made by the C extension; if not, they are the same and take longer."""
-    return _philox is not None
+    return extension is not None
+
+
+def native(*tensors: Tensor) -> bool:
+    """Whether the C extension may compute with these tensors: plain ones on the CPU that are not empty."""
+    return compiled() and all(
+        type(tensor) is torch.Tensor and tensor.is_cpu and tensor.is_contiguous() and tensor.numel()
+        for tensor in tensors
+    )
+
+
+def watched() -> bool:
+    """Whether something follows the operations of tensors, which sees none of what the C extension computes."""
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
+def arrays(keys: Tensor, path: Sequence[Number]) -> tuple[Any, Any, Any, Any]:
+    """Keys and the three numbers of a path as the C extension takes them."""
+    return _arrays(keys, _numbers(keys, path, 0, 0)[0])
 
 
 def words(keys: Tensor, path: Sequence[Number], blocks: int, first: int = 0) -> tuple[Tensor, ...]:
@@ -55,8 +87,19 @@ def words(keys: Tensor, path: Sequence[Number], blocks: int, first: int = 0) -> 
         drawn = _words(_index(keys, first, blocks), keys, *_columns(numbers))
         return tuple(word.reshape(*shape, blocks) for word in drawn)
     block = torch.empty((*shape, blocks, 4), dtype=torch.int64)
-    _philox.words(*_arrays(keys, numbers), first, blocks, 0, block.numpy())
+    extension.words(*_arrays(keys, numbers), first, blocks, 0, block.numpy())
     return block.unbind(-1)
+
+
+def bits(keys: Tensor, path: Sequence[Number], blocks: int) -> Tensor:
+    """(R, 2 · blocks) int64 of 63 random bits each, of one sequence."""
+    if not _native(keys):
+        a, b, c, d = words(keys, path, blocks)
+        return _interleave((a << 31) ^ b, (c << 31) ^ d)
+    numbers, _ = _numbers(keys, path, blocks, 0)
+    drawn = np.empty((len(keys), 2 * blocks), dtype=np.int64)
+    extension.bits(*_arrays(keys, numbers), 0, blocks, 0, drawn)
+    return torch.from_numpy(drawn)
 
 
 def uniforms(keys: Tensor, path: Sequence[Number], blocks: int, first: int = 0) -> Tensor:
@@ -65,7 +108,7 @@ def uniforms(keys: Tensor, path: Sequence[Number], blocks: int, first: int = 0) 
     if not _native(keys):
         return _interleave(*_units(keys, numbers, blocks, first)).reshape(*shape, 4 * blocks)
     drawn = torch.empty(*shape, 4 * blocks, dtype=torch.float32)
-    _philox.units(*_arrays(keys, numbers), first, blocks, 0, drawn.numpy())
+    extension.units(*_arrays(keys, numbers), first, blocks, 0, drawn.numpy())
     return drawn
 
 
@@ -113,7 +156,7 @@ def _numbers(keys: Tensor, path: Sequence[Number], blocks: int, first: int) -> t
 
 
 def _native(keys: Tensor) -> bool:
-    return compiled() and type(keys) is torch.Tensor and keys.device.type == "cpu"
+    return compiled() and type(keys) is torch.Tensor and keys.is_cpu
 
 
 def _arrays(keys: Tensor, numbers: Sequence[Number]) -> tuple[Any, Any, Any, Any]:
@@ -133,13 +176,13 @@ def _fill_natively(drawn: Tensor, keys: Tensor, numbers: Sequence[Number], block
             radii, angles, cosines = (part[: 2 * (end - begin)] for part in (radii, angles, cosines))
         # Arrays share the tensors' memory: lengths and sines come to stand where radii and angles were.
         lengths, sines = radii.numpy(), angles.numpy()
-        _philox.polar(*sequences, first, blocks, begin, lengths, sines)
+        extension.polar(*sequences, first, blocks, begin, lengths, sines)
         torch.cos(angles, out=cosines)
         angles.sin_()
         radii.log_()
         lengths *= -2.0
         radii.sqrt_()
-        _philox.normals(lengths, cosines.numpy(), sines, target[4 * begin : 4 * end])
+        extension.normals(lengths, cosines.numpy(), sines, target[4 * begin : 4 * end])
 
 
 def philox(counter: Sequence[Any], key: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor, Tensor]:

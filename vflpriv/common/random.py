@@ -150,12 +150,12 @@ class Stream:
 
     def bits(self, count: int, *path: int) -> Tensor:
         """(R, count) int64 of 63 random bits each, for noise: on the CPU where the device has no float64."""
-        a, b, c, d = philox.words(self._precise_keys, path, -(-count // 2))
-        pairs = torch.stack(((a << 31) ^ b, (c << 31) ^ d), dim=-1)
-        return announced(pairs.flatten(-2)[..., :count], self, "bits", *path)
+        drawn = philox.bits(self.precise_keys, path, -(-count // 2))
+        return announced(drawn[:, :count] if count % 2 else drawn, self, "bits", *path)
 
     @cached_property
-    def _precise_keys(self) -> Tensor:
+    def precise_keys(self) -> Tensor:
+        """The keys where float64 is computed."""
         return self.keys.to(precise_device(self.device))
 
     def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
@@ -193,7 +193,9 @@ class SecretStream:
         device = precise_device(self.device)
         if device.type == "meta":
             return torch.empty(self.replicas, count, dtype=torch.int64, device=device)
-        shifted = np.stack([key.words(count, *path) for key in self._keys]) >> np.uint64(1)
+        shifted = np.empty((self.replicas, count), dtype=np.uint64)
+        for key, row in zip(self._keys, shifted, strict=True):
+            np.right_shift(key.words(count, *path), np.uint64(1), out=row)
         return announced(torch.from_numpy(shifted.view(np.int64)).to(device), self, "bits", *path)
 
     def uniform(self, count: int, *path: int, first: int = 0) -> Tensor:

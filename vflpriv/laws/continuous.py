@@ -10,20 +10,18 @@ of this is post-processing of the continuous noise on values of the grid, and co
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from vflpriv.common.lazy import torch
 from vflpriv.common.random import announced
+from vflpriv.common.steps import Standard, placed, stepped
 from vflpriv.core.law import Draws, Law
-from vflpriv.laws.grid import placed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Continuous", "dense_uniform"]
+__all__ = ["Continuous"]
 
 _OF_NOISE = 2.0**-12
 """A step is at most this share of the noise's scale."""
@@ -46,10 +44,16 @@ class Continuous(Law):
 
     step: float
     entries: int
+    standard: ClassVar[Standard]
+    """The law at level 1, unless `unit` and `in_steps` say otherwise."""
 
-    @abstractmethod
     def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
         """(R, count) float64 draws of the law at level 1, and as many times 63 further random bits."""
+        return self.standard.unit(source.bits(self.standard.size(count), *path), count)
+
+    def in_steps(self, source: Draws, count: int, steps: float, width: int, *path: int) -> Tensor:
+        """The draws of `unit`, rounded to steps of which the level has so many, plus a number of such a window."""
+        return stepped(self.standard, source, count, steps, width, *path)
 
     def parts(self, *path: int) -> Sequence[tuple[tuple[int, ...], float]]:
         """The independent draws that one is a sum of, by their paths, with a factor each; none where it is its own."""
@@ -83,10 +87,7 @@ class Continuous(Law):
         """
         steps_of_level = self._size / self._own_step
         width = int(_power_below(steps_of_level * _SPREAD))
-        unit, bits = self.unit(source, count, *path)
-        spread = (bits & (width - 1)).sub_(width // 2)
-        steps = unit.mul_(steps_of_level).round_()
-        drawn = steps.add_(spread).div_(steps_of_level)
+        drawn = self.in_steps(source, count, steps_of_level, width, *path)
         return announced(drawn, source, self.name, "noise", *path, step=1 / steps_of_level, parts=self.parts(*path))
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
@@ -94,8 +95,7 @@ class Continuous(Law):
 
         Draws of a device without float64 lie on the CPU: their steps are whole numbers there and here.
         """
-        steps = draws.to(torch.float64).mul(self._size / self._own_step).round_()
-        return placed(noiseless, steps, self._own_step)
+        return placed(noiseless, draws, self._own_step, self._size / self._own_step)
 
     @property
     def _size(self) -> float:
@@ -116,8 +116,3 @@ def _power_below(value: float) -> float:
     (0.25, 8.0)
     """
     return math.ldexp(1.0, math.frexp(value)[1] - 1)
-
-
-def dense_uniform(coarse: Tensor, fine: Tensor) -> Tensor:
-    """Uniform float64 in (0, 1] from two times 63 bits: all 53 digits are right, down to 2⁻¹²⁶."""
-    return coarse.to(torch.float64).add_(fine.to(torch.float64).add_(0.5).mul_(2.0**-63)).mul_(2.0**-63)

@@ -12,9 +12,10 @@ import numpy as np
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
+from vflpriv.common.steps import spread
 from vflpriv.core.law import Draws, Pair
 from vflpriv.laws.continuous import Continuous
-from vflpriv.laws.gaussian import GaussianPair, precise_normals
+from vflpriv.laws.gaussian import Gaussian, GaussianPair
 from vflpriv.laws.pairs import ratio
 
 if TYPE_CHECKING:
@@ -96,10 +97,13 @@ class CorrelatedGaussian(Continuous):
         weights = enumerate(_decoder(self.encoder)[round_])
         return [((output, *party), float(weight)) for output, weight in weights if abs(weight) > 1e-12]
 
+    def in_steps(self, source: Draws, count: int, steps: float, width: int, *path: int) -> Tensor:
+        return spread(*self.unit(source, count, *path), steps, width)
+
     def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
         """The first number of the path is the round; its draws are made of those of all outputs."""
         round_, *party = path
-        parts = [precise_normals(source, count, *place)[0] * weight for place, weight in self.parts(*path)]
+        parts = [Gaussian(1.0).unit(source, count, *place)[0] * weight for place, weight in self.parts(*path)]
         # Outputs are drawn again in other rounds: the further bits have to be of this round alone.
         further = source.bits(count, round_, *party, *(0,) * (1 - len(party)), 1)
         return torch.stack(parts).sum(0), further

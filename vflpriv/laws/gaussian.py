@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import gammainc, ndtri
 
-from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.law import Draws, Law, Pair
-from vflpriv.laws.continuous import Continuous, dense_uniform
+from vflpriv.common.steps import Standard
+from vflpriv.core.law import Law, Pair
+from vflpriv.laws.continuous import Continuous
 from vflpriv.laws.pairs import normal_masses, ratio
 from vflpriv.laws.sampled import SampledGaussianPair, SampledReplacementPair, WithoutReplacementPair
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-__all__ = ["Gaussian", "GaussianPair", "precise_normals"]
+__all__ = ["Gaussian", "GaussianPair"]
 
 _SAMPLED_REPLACEMENT = (
     "a record's own contribution is at most half the sensitivity and nothing outside the batch: the replace-one pair "
@@ -78,18 +74,6 @@ class GaussianPair(Pair):
         return pld.from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval)
 
 
-def precise_normals(source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
-    """(R, count) standard normals in float64, up to 13 standard deviations, by Box-Muller, and further random bits."""
-    pairs = -(-count // 2)
-    bits = source.bits(5 * pairs, *path)
-    coarse, fine, turn = bits[:, : 3 * pairs].unflatten(1, (3, pairs)).unbind(1)
-    length = dense_uniform(coarse, fine).log_().mul_(-2.0).sqrt_()
-    # Angles around zero: their rounding errors are those of numbers up to π.
-    angle = turn.to(torch.float64).mul_(2.0**-62).sub_(1.0).mul_(math.pi)
-    normals = torch.cat((length * angle.cos(), angle.sin_().mul_(length)), dim=1)
-    return normals[:, :count], bits[:, 3 * pairs : 3 * pairs + count]
-
-
 @register("law")
 @dataclass(frozen=True)
 class Gaussian(Continuous):
@@ -103,6 +87,7 @@ class Gaussian(Continuous):
     step: float = 0.0
     entries: int = 1
     name = "gaussian"
+    standard = Standard.GAUSSIAN
     sized_by = "std"
     summary = "independent normal noise on every entry, of this std"
     norm = 2
@@ -134,9 +119,6 @@ class Gaussian(Continuous):
     @property
     def deviation(self) -> float:
         return self.std
-
-    def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
-        return precise_normals(source, count, *path)
 
     def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
         return noise / self.std

@@ -18,12 +18,13 @@ from scipy.special import ndtri
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import announced
+from vflpriv.common.steps import placed
 from vflpriv.core.law import Draws, Law
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["GridLaw", "placed"]
+__all__ = ["GridLaw"]
 
 _OFF = 1e-3
 """A share of a step by which values may be off the grid, by the rounding of floating-point numbers."""
@@ -32,19 +33,6 @@ _FAR = 40.0
 _FINE = 13
 """A standard deviation has at least two to the power of one less steps, where only it is given."""
 _TILTS = np.geomspace(1e-4, 1e6, 201)
-
-
-def placed(values: Tensor, steps: Tensor, step: float) -> Tensor:
-    """The values, rounded to whole steps, plus so many steps: the exact sum, rounded to the type of the values.
-
-    Whole numbers are added in float64, where those of the sizes that occur are exact; on a device without it, to which
-    steps are then brought from the CPU, as integers.
-    """
-    if steps.device != values.device:
-        whole = torch.round(values / step).to(torch.int64) + steps.to(torch.int64).to(values.device)
-        return whole.to(values.dtype) * step
-    whole = torch.round(values.to(torch.float64) / step)
-    return whole.add(steps).mul_(step).to(values.dtype)
 
 
 class GridLaw(Law):
@@ -115,7 +103,7 @@ class GridLaw(Law):
         return announced(steps, source, self.name, "noise", *path, step=1.0, noise=self)
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
-        return placed(noiseless, draws.to(torch.float64), self.step)
+        return placed(noiseless, draws, self.step)
 
     def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
         steps = (noise + signal) / self.step

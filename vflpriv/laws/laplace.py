@@ -12,8 +12,9 @@ from scipy.special import gammainc, ndtri_exp
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.law import Draws, Pair
-from vflpriv.laws.continuous import Continuous, dense_uniform
+from vflpriv.common.steps import Standard
+from vflpriv.core.law import Pair
+from vflpriv.laws.continuous import Continuous
 from vflpriv.laws.pairs import holds, ratio
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Laplace(Continuous):
     step: float = 0.0
     entries: int = 1
     name = "laplace"
+    standard = Standard.LAPLACE
     sized_by = "scale"
     summary = "independent Laplace noise on every entry, of this scale"
     norm = 1
@@ -97,11 +99,6 @@ class Laplace(Continuous):
     @property
     def deviation(self) -> float:
         return math.sqrt(2) * self.scale
-
-    def unit(self, source: Draws, count: int, *path: int) -> tuple[Tensor, Tensor]:
-        coarse, fine, side, further = source.bits(4 * count, *path).unflatten(1, (4, count)).unbind(1)
-        size = dense_uniform(coarse, fine).log_()
-        return torch.where(side & 1 > 0, size, -size), further
 
     def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
         noise = noise / self.scale
