@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflpriv.common.random import Stream
-from vflpriv.common.steps import placed
 from vflpriv.laws import CorrelatedGaussian, Gaussian, Laplace
 from vflpriv.laws.continuous import Continuous
 from vflpriv.laws.correlated import tree_encoder
+from vflpriv.laws.grid import placed
 
 LAWS: list[Continuous] = [Gaussian(1.0), Laplace(1.0), CorrelatedGaussian(1.0, tree_encoder(2))]
 SCALES = st.floats(1e-6, 1e6)

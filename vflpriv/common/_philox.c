@@ -1,5 +1,5 @@
 /* Philox4x32-10 (Salmon et al. 2011) in C: what vflpriv/common/philox.py computes with tensors, several times faster;
- * and what vflpriv/common/steps.py computes, noise on a grid from random bits.
+ * and what vflpriv/laws/continuous.py and grid.py compute, noise on a grid from random bits.
  *
  * It is optional, and both give the same bits: sums, products, quotients and square roots are rounded correctly in either,
  * and nothing is contracted. Logarithms, sines and cosines in single precision are left to torch, whose last bits are its
@@ -211,9 +211,9 @@ INLINE void circle(int64_t turns, double *cosine, double *sine)
     double x = as_double((int64_t)((uint64_t)turns - (quarter << 61))) * 0x1p-61 * HALF_PI, z = x * x, w = z * z;
     double of_sine = (SIN[1] + z * (SIN[2] + z * SIN[3])) + z * w * (SIN[4] + z * SIN[5]);
     double of_cosine = z * (COS[0] + z * (COS[1] + z * COS[2])) + w * w * (COS[3] + z * (COS[4] + z * COS[5]));
-    double half = 0.5 * z, rest = 1.0 - half;
+    double half = 0.5 * z, high = 1.0 - half;
     Double s = {.value = x + z * x * (SIN[0] + z * of_sine)};
-    Double c = {.value = rest + (((1.0 - rest) - half) + z * of_cosine)};
+    Double c = {.value = high + (((1.0 - high) - half) + z * of_cosine)};
     uint64_t swapped = (s.bits ^ c.bits) & (0 - (quarter & 1));
     s.bits ^= swapped ^ ((~quarter & 2) << 62), c.bits ^= swapped ^ ((~(quarter + 1) & 2) << 62);
     *sine = s.value, *cosine = c.value;

@@ -12,9 +12,8 @@ import numpy as np
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.common.steps import spread
 from vflpriv.core.law import Draws, Pair
-from vflpriv.laws.continuous import Continuous
+from vflpriv.laws.continuous import Continuous, spread
 from vflpriv.laws.gaussian import Gaussian, GaussianPair
 from vflpriv.laws.pairs import ratio
 

@@ -10,9 +10,8 @@ from scipy.special import gammainc, ndtri
 
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.common.steps import Standard
 from vflpriv.core.law import Law, Pair
-from vflpriv.laws.continuous import Continuous
+from vflpriv.laws.continuous import Continuous, Standard
 from vflpriv.laws.pairs import normal_masses, ratio
 from vflpriv.laws.sampled import SampledGaussianPair, SampledReplacementPair, WithoutReplacementPair
 

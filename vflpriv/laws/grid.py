@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
+from vflpriv.common import philox
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import announced
-from vflpriv.common.steps import placed
 from vflpriv.core.law import Draws, Law
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["GridLaw"]
+__all__ = ["GridLaw", "placed"]
 
 _OFF = 1e-3
 """A share of a step by which values may be off the grid, by the rounding of floating-point numbers."""
@@ -33,6 +33,29 @@ _FAR = 40.0
 _FINE = 13
 """A standard deviation has at least two to the power of one less steps, where only it is given."""
 _TILTS = np.geomspace(1e-4, 1e6, 201)
+
+
+def placed(values: Tensor, draws: Tensor, step: float, steps: float = 1.0) -> Tensor:
+    """The values, rounded to whole steps, plus draws of which 1 is so many steps: the exact sum, of the values' type.
+
+    Whole numbers are added in float64, where those of the sizes that occur are exact; on a device without it, to which
+    the draws' steps are then brought from the CPU, as integers.
+    """
+    if (
+        values.dtype == torch.float32
+        and draws.dtype == torch.float64
+        and values.shape == draws.shape
+        and philox.native(values, draws)
+        and not (philox.watched() or values.requires_grad)
+    ):
+        target = np.empty(values.shape, dtype=np.float32)
+        philox.extension.placed(values.numpy(), draws.numpy(), steps, step, target)
+        return torch.from_numpy(target)
+    whole = draws.to(torch.float64).mul(steps).round_()
+    if whole.device != values.device:
+        sums = torch.round(values / step).to(torch.int64) + whole.to(torch.int64).to(values.device)
+        return sums.to(values.dtype) * step
+    return torch.round(values.to(torch.float64) / step).add(whole).mul_(step).to(values.dtype)
 
 
 class GridLaw(Law):

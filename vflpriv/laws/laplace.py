@@ -12,9 +12,8 @@ from scipy.special import gammainc, ndtri_exp
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.common.steps import Standard
 from vflpriv.core.law import Pair
-from vflpriv.laws.continuous import Continuous
+from vflpriv.laws.continuous import Continuous, Standard
 from vflpriv.laws.pairs import holds, ratio
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vflpriv.common import philox
 from vflpriv.common.random import Randomness, SecretStream, Stream
 from vflpriv.common.seeds import SecretKey
-from vflpriv.common.steps import Standard, circle, logarithm, placed, spread, stepped
+from vflpriv.laws.continuous import Standard, circle, logarithm, spread, stepped
+from vflpriv.laws.grid import placed
 
 NOT_BUILT = "vflpriv was installed where there was no C compiler; tensor operations draw its random numbers."
 COMPILED = pytest.mark.skipif(not philox.compiled(), reason=NOT_BUILT)
