@@ -15,6 +15,7 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import FEATURE_UNITS, Unit
 from vflpriv.training.engines.send_once import _CENTRE
 from vflpriv.training.engines.vafl import senders, stale_positions
+from vflpriv.training.mechanisms.base import ScalarMean, VectorMean
 
 RECORDS, BATCH, ROUNDS = 41, 7, 37
 NEAR = 2e-3
@@ -98,6 +99,23 @@ def test_a_short_last_batch_is_divided_by_the_full_one_and_poisson_batches_by_th
         assert scalar.sensitivity[Unit.RECORD] == pytest.approx(2 * 1.7 / 7, rel=NEAR)
 
 
+@pytest.mark.parametrize("update", ["joint", "dp-sgd", "dp-zo"])
+def test_a_device_moves_as_many_terms_as_the_largest_poisson_batch_has(update: str) -> None:
+    own = {"server_noise_std": 0.5, "server_clip": 0.9} if update.startswith("dp-") else {}
+    changes: dict[str, Any] = {**DPZV, "schedule": "poisson", "server_update": update, **own}
+    engine, settings, schedule = declared("dpzv", **changes)
+    largest = max(len(schedule.batch(t)) for t in range(ROUNDS))
+    assert largest > BATCH
+    mechanisms = engine.mechanisms(settings, schedule)
+    assert mechanisms["zo-scalar"].sensitivity[Unit.CLIENT] == pytest.approx(2 * 1.7 * largest / 7)
+    kinds = {"dp-sgd": VectorMean, "dp-zo": ScalarMean}
+    assert set(mechanisms) == ({"zo-scalar", "server-update"} if own else {"zo-scalar"})
+    for step in [mechanisms["server-update"]] if own else []:
+        assert type(step) is kinds[update]
+        assert step.sensitivity[Unit.CLIENT] == pytest.approx(2 * 0.9 * largest / 7)
+        assert step.noise_std == 0.5
+
+
 def test_encrypted_embeddings_are_the_servers_alone() -> None:
     (pair,) = releases("dpzv", **DPZV, encrypted_uplink=True)["embedding-pair"]
     assert pair.seen_by == {"server"}
@@ -132,6 +150,56 @@ def test_the_claims_of_vafl_are_theorem_6_in_both_readings(protection: str) -> N
         assert (claim.unit, str(claim.adversary), claim.delta) == (Unit.FEATURES, "server", 1e-4)
         assert ("within a radius of 1.3" in claim.statement) == (protection == "unclipped")
     assert [claim.key for claim in claims] == ["vafl-steps", "vafl-samples"]
+
+
+def test_the_noise_that_is_published_for_vafl_is_theorem_6_in_its_text_and_theorem_2_of_vimadmm() -> None:
+    paper = {name: value for name, value in VAFL.items() if name != "noise_std"} | {"noise": "paper", "epsilon": 1.3}
+    engine, settings, schedule = declared("vafl", **paper)
+    expected = 2 * 1.3 * 7 * math.sqrt(13 * 7) / (mu_of(1.3, 1e-4) * 41)
+    assert engine.published_noise(settings, schedule) == pytest.approx(expected)
+    engine, settings, schedule = declared("vafl", **paper | {"protection": "client"})
+    sigma = engine.published_noise(settings, schedule) / 1.3
+    told = [
+        37 * a / (2 * sigma**2) + math.log((a - 1) / a) - (math.log(1e-4) + math.log(a)) / (a - 1)
+        for a in np.geomspace(1e-3, 1e3, 4001) + 1
+    ]
+    assert min(told) == pytest.approx(1.3, rel=1e-5)
+    noised = settings.model_copy(update={"noise_std": sigma * 1.3})
+    assert [(c.key, c.epsilon) for c in engine.claims(noised, schedule)] == [("vimadmm-client", pytest.approx(1.3))]
+
+
+def test_what_is_noised_inside_an_activation_is_sent_as_what_that_makes_of_it() -> None:
+    inside = VAFL | {"noise_place": "activation"}
+    by_kind = releases("vafl", **inside)
+    assert set(by_kind) == {"pre-activations", "embeddings", "embedding-gradient", "models"}
+    assert all(release.sent_as == "embeddings" for release in by_kind["pre-activations"])
+    assert all(release.sent_as != "embeddings" for release in by_kind["embedding-gradient"] + by_kind["models"])
+    (activated,) = by_kind["embeddings"]
+    _, _, schedule = declared("vafl", **inside)
+    assert (activated.sensitivity, activated.rounds.tolist()) == ({}, senders(schedule, None).any(axis=1).tolist())
+    assert activated.rounds.all()
+    silent = releases("vafl", **inside | {"noise_std": 0.0})
+    assert set(silent) == {"embeddings", "embedding-gradient", "models"}
+    summed = releases("vafl", **VAFL, aggregation="sum")
+    assert set(summed) == {"logits", "logit-gradient", "models"}
+
+
+@pytest.mark.parametrize(("together", "expected"), [(None, 5), (2, 2)])
+def test_all_devices_are_together_unless_it_is_said_how_many(together: int | None, expected: int) -> None:
+    engine, settings, _ = declared("vafl-tsync", **({} if together is None else {"together": together}))
+    assert engine.devices_together(settings, 5) == expected
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_what_split_learning_releases(noise: float) -> None:
+    noised: dict[str, Any] = {"protection": "client", "clip": 1.3, "noise_std": noise} if noise else {}
+    for aggregation, up, down in (
+        ("concat", "embeddings", "embedding-gradient"), ("sum", "logits", "logit-gradient")
+    ):  # fmt: skip
+        by_kind = releases("split", aggregation=aggregation, **noised)
+        assert set(by_kind) == {up, down, "models"}
+        assert all(release.rounds.all() for release in by_kind[up])
+        assert (Unit.FEATURES in by_kind[down][0].sensitivity) == (not noise)
 
 
 def test_without_noise_vafl_claims_nothing() -> None:
