@@ -317,6 +317,7 @@ def test_noise_that_depends_between_rounds_is_drawn_round_by_round() -> None:
     found = np.cov(torch.stack((first, second)).numpy())
     np.testing.assert_allclose(found, expected @ expected.T, atol=0.05)
     assert source.scalar(0).equal(first)
+    assert not (source.tensor((1,), 0, 0)[:, 0] == first).any(), "the first party's own draws are others"
 
 
 # Release points -----------------------------------------------------------------------------------------------------
