@@ -15,7 +15,7 @@ from vflpriv.common.random import Stream
 from vflpriv.laws import DiscreteGaussian, DiscreteLaplace
 from vflpriv.laws.discrete_gaussian import DiscreteGaussianPair, MomentsOfGaussian
 from vflpriv.laws.discrete_laplace import DiscreteLaplacePair
-from vflpriv.laws.grid import GridLaw
+from vflpriv.laws.grid import GridLaw, placed
 from vflpriv.laws.pairs import PurePair
 
 LAWS: list[Any] = [DiscreteGaussian(1.3, 0.5), DiscreteGaussian(2.1), DiscreteLaplace(0.7, 0.25), DiscreteLaplace(1.9)]
@@ -146,21 +146,32 @@ def test_draws_have_the_probabilities_of_both_signs(law: Any) -> None:
 
 
 class _Elsewhere:
-    """Steps on the CPU, as a device without doubles has them."""
+    """Draws on the CPU, as of values on a device that has no doubles."""
 
-    device = "elsewhere"
+    device, dtype = "elsewhere", torch.float32
 
-    def to(self, target: torch.dtype) -> torch.Tensor:
-        assert target is torch.float64
-        steps = torch.tensor([[3.0, -1.0, 2.0]], dtype=torch.float64)
-        steps_elsewhere: Any = type("Steps", (), {"device": self.device, "to": lambda _, t: steps.to(t)})()
-        return steps_elsewhere  # type: ignore[no-any-return]
+    def __init__(self, draws: torch.Tensor) -> None:
+        self.draws = draws
+
+    def to(self, target: torch.dtype) -> Any:
+        return self.draws.to(target) if target is torch.int64 else _Elsewhere(self.draws.to(target))
+
+    def mul(self, steps: float) -> _Elsewhere:
+        return _Elsewhere(self.draws * steps)
+
+    def round_(self) -> _Elsewhere:
+        return _Elsewhere(self.draws.round())
 
 
 def test_steps_that_lie_on_the_cpu_are_brought_to_the_values() -> None:
-    draws: Any = _Elsewhere()
-    released = DiscreteGaussian(1.3, 0.25).release(torch.tensor([[0.3, 0.35, -1.2]]), draws)
-    assert released.tolist() == [[1.0, 0.0, -0.75]]
+    values: torch.Tensor = torch.tensor([[0.3, 0.35, -1.2]])
+    draws: Any = _Elsewhere(torch.tensor([[3.1, -0.9, 2.0]]))
+    assert placed(values, draws, 0.25).tolist() == [[1.0, 0.0, -0.75]]
+    assert placed(values, draws, 0.25, 2.0).tolist() == [[1.75, -0.25, -0.25]]
+    here = torch.tensor([[3.1, -0.9, 2.0]])
+    assert placed(values, here.double(), 0.25, 2.0).tolist() == [[1.75, -0.25, -0.25]]
+    assert placed(values.double(), here, 0.25, 2.0).tolist() == [[1.75, -0.25, -0.25]]
+    assert placed(values.double(), here.double(), 0.25).dtype == torch.float64
 
 
 # Tests of what was observed -----------------------------------------------------------------------------------------
