@@ -72,11 +72,14 @@ def _accusers(report: Report) -> Iterator[str]:
     for system in report.systems:
         # That a measurement exceeds what is accounted follows from the measurement, which is named below.
         broken = [row for row in system.checks if row.verdict is Verdict.VIOLATED and row.audit != ACCOUNTING]
+        broken += [row for row in system.checks if row.verdict is Verdict.UNMEASURED]
         yield from (f"{row.audit}: {row.subject}" for row in broken)
         for claim in system.claims:
             yield from (_names(row) for row in claim.measurements if row.refutes)
             yield from ("accounting" for _ in (claim,) if claim.verdict is Verdict.UNSUPPORTED)
-            yield from ("nothing measured" for _ in (claim,) if claim.verdict is Verdict.UNMEASURED)
+            unexplained = any(row.verdict is Verdict.UNMEASURED for row in system.checks)
+            nothing = claim.verdict is Verdict.UNMEASURED and not unexplained
+            yield from ("nothing measured" for _ in (claim,) if nothing)
         yield from (f"attack: {row.attack}" for row in system.success_claims if row.verdict is Verdict.VIOLATED)
 
 

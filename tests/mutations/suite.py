@@ -27,7 +27,10 @@ __all__ = [
 ]
 
 _FAMILIES = (wire, clip, noise, state, participation, labels, ledger, recorded, plugins)
-MUTATIONS: tuple[Mutation, ...] = tuple(mutation for module in _FAMILIES for mutation in module.MUTATIONS)
+MUTATIONS: tuple[Mutation, ...] = (
+    *(mutation for module in _FAMILIES for mutation in module.MUTATIONS),
+    *missed.UNEXPLAINED,
+)
 CONTROLS: tuple[Mutation, ...] = (*controls.CONTROLS, *recorded.CONTROLS, *plugins.CONTROLS)
 MISSED = missed.MISSED
 """Broken systems that are known not to be caught."""
@@ -93,8 +96,8 @@ _INTRODUCTION = """\
 
 The tests hold systems that are broken on purpose, each in one way, and sound ones beside them. Every one is audited as
 a user's system is. A broken system is caught if the audit calls a claim violated (exit code 1). Of a few, whose fault
-is in what they declare, it is enough that the audit does not support the claim or says that nothing was measured (exit
-code 3). A sound system, whose claims are exactly what holds, may never be called violated.
+is in what they declare or shows to no statistics, it is enough that the audit does not support the claim, or calls it
+unmeasured (exit code 3). A sound system, whose claims are exactly what holds, may never be called violated.
 
 The change of μ is what follows from the fault on paper; it was not measured.
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.mutations.case import Mutation
+from tests.mutations.missed import UNEXPLAINED
 from tests.mutations.suite import CONTROLS, MISSED, MUTATIONS, PAGE, SYSTEMS, Result, audited, read_results, rendered
 
 FEW = 60
@@ -98,6 +99,11 @@ def test_what_is_known_to_be_missed_leaks_and_is_not_caught(system):
     """If one is caught, good: give it to another family, and take it off the page of limits."""
     assert system.leaks()
     assert audited(system, seed=1, trials=FEW).exit_code == 0
+
+
+@pytest.mark.parametrize("system", [pytest.param(m, id=m.name) for m in UNEXPLAINED])
+def test_what_a_trace_alone_stops_at_leaks(system):
+    assert system.leaks()
 
 
 @pytest.mark.slow
