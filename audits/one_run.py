@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.learned.recorded import Split
+from vflpriv.audits.statistics.confirmation import by_both, suspected
 from vflpriv.audits.statistics.one_run import (
     Guesses,
     epsilon_one_run,
@@ -28,6 +29,7 @@ from vflpriv.audits.two_world.scores import noise_stds
 from vflpriv.common.formatting import count
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
+from vflpriv.common.seeds import derive
 from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Advancing, Executor, InProcess, Tasks, Worker
 from vflpriv.core.attack import Guess
@@ -187,17 +189,35 @@ class OneRunAudit(Audit[System]):
         findings, claims = [], self._testable(system, context)
         if claims:
             context.progress.stage(f"{system.key}: one run, {settings.canaries} canaries")
-            views = list(dict.fromkeys(claim.adversary for claim in claims))
-            runs = OneRunAudit(store=Store(context.store), executor=context.executor).measure(
-                system,
-                views,
-                canaries=settings.canaries,
-                guesses=settings.guesses,
-                advance=context.progress.advance,
-            )
-            findings = [runs[claim.adversary].finding(claim, context) for claim in claims]
+            findings = self._tested(system, claims, context, settings)
+            keys = suspected([findings], context)
+            suspects = [claim for claim in claims if claim.key in keys]
+            fresh = {f.claim: f for f in self._tested(system, suspects, context, settings, fresh=True)}
+            findings = [by_both(f, fresh[f.claim]) if f.claim in fresh else f for f in findings]
         refusals = [(claim, self.view_refusal(system, claim.adversary)) for claim in context.claims]
         return findings + [untested(self.name, claim, reason) for claim, reason in refusals if reason is not None]
+
+    def _tested(
+        self,
+        system: System,
+        claims: Sequence[Claim],
+        context: AuditContext,
+        settings: OneRunSettings,
+        *,
+        fresh: bool = False,
+    ) -> list[Finding]:
+        """A test of each of these claims, by one training for all of them."""
+        if not claims:
+            return []
+        runs = OneRunAudit(store=Store(context.store), executor=context.executor).measure(
+            system,
+            list(dict.fromkeys(claim.adversary for claim in claims)),
+            canaries=settings.canaries,
+            guesses=settings.guesses,
+            advance=None if fresh else context.progress.advance,
+            fresh=fresh,
+        )
+        return [runs[claim.adversary].finding(claim, context) for claim in claims]
 
     def _testable(self, system: System, context: AuditContext) -> list[Claim]:
         """The claims that cover labels, against adversaries that can guess the coins."""
@@ -238,21 +258,25 @@ class OneRunAudit(Audit[System]):
         canaries: int,
         guesses: int | None = None,
         advance: Callable[[int], None] | None = None,
+        fresh: bool = False,
     ) -> Mapping[Adversary, OneRun]:
-        """One training with so many canaries, scored through several views. `advance` receives the rounds done."""
-        planted = plant(system, canaries)
+        """One training with so many canaries, scored through several views. `advance` receives the rounds done.
+
+        With `fresh` it is another training, with other canaries and other coins.
+        """
+        planted = plant(system, canaries, fresh=fresh)
         if guesses is not None and guesses > canaries:
             raise InputError("audit.one-run.guesses", guesses, f"at most canaries = {canaries}")
         names = [str(adversary) for adversary in adversaries]
         entry = Entry(
-            key=system.result_key(self.store, "one-run", canaries, "+".join(names)),
+            key=system.result_key(self.store, "one-run", canaries, "+".join(names), *(["fresh"] if fresh else [])),
             form=TensorForm(names=names, rows=canaries),
             work=system.schedule.rounds,
         )
         tasks = Tasks(
             function=train_with_coins,
             common=system,
-            items=[(tuple(adversaries), planted)],
+            items=[(tuple(adversaries), planted, int(fresh))],
             names=[f"{system.key}, one run, {canaries} canaries"],
             accelerated=accelerated(system),
         )
@@ -268,12 +292,12 @@ class OneRunAudit(Audit[System]):
 
 
 def train_with_coins(
-    system: System, asked: tuple[tuple[Adversary, ...], Canaries], worker: Worker
+    system: System, asked: tuple[tuple[Adversary, ...], Canaries, int], worker: Worker
 ) -> dict[str, Tensor]:
-    """The evidence of one training about each canary's coin, by adversary."""
-    adversaries, planted = asked
+    """The evidence of one training, by its number, about each canary's coin, by adversary."""
+    adversaries, planted, number = asked
     probe = CoinProbe(planted, system.schedule)
-    engine = system.train([0], data=planted.into(system.data), probe=probe)
+    engine = system.train([number], data=planted.into(system.data), probe=probe)
     scores = {a: CoinScores(system.ledger, len(planted.records)) for a in adversaries}
     for round_ in range(system.schedule.rounds):
         for value in probe.round(engine, round_):
@@ -284,11 +308,11 @@ def train_with_coins(
     return {str(adversary): score.total[0].cpu() for adversary, score in scores.items()}
 
 
-def plant(system: System, canaries: int) -> Canaries:
-    """Canaries in the labels of a system's records."""
-    data = system.data
+def plant(system: System, canaries: int, *, fresh: bool = False) -> Canaries:
+    """Canaries in the labels of a system's records; with `fresh` others than without."""
+    data, seed = system.data, derive(system.seed, "canary", canaries) if fresh else system.seed
     field = "audit.one-run.canaries"
-    return draw_canaries(data.labels, data.classes, canaries=canaries, seed=system.seed, field=field)
+    return draw_canaries(data.labels, data.classes, canaries=canaries, seed=seed, field=field)
 
 
 _RECORDED_ASSUMPTIONS = (

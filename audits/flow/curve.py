@@ -57,7 +57,7 @@ class PairCurve:
     def delta(self, epsilon: float) -> float:
         """The larger δ of the two directions."""
         if self.directions is None:
-            return _gaussian(self.mu, np.array([epsilon]))[0]
+            return float(_gaussian(self.mu, np.array([epsilon]))[0])
         return max(self._towards(atoms, epsilon) for atoms in self.directions)
 
     def _towards(self, atoms: Atoms, epsilon: float) -> float:
@@ -145,4 +145,4 @@ def _gaussian(mu: float, epsilon: Floats) -> Floats:
         return np.maximum(0.0, -np.expm1(epsilon))
     first, second = log_ndtr(-epsilon / mu + mu / 2), epsilon + log_ndtr(-epsilon / mu - mu / 2)
     with np.errstate(invalid="ignore"):
-        return np.maximum(0.0, -np.exp(first) * np.expm1(np.minimum(0.0, second - first)))
+        return np.asarray(np.maximum(0.0, -np.exp(first) * np.expm1(np.minimum(0.0, second - first))))

@@ -37,8 +37,11 @@ def engine_program(
 
     def train(wire: FlowWire) -> None:
         drawn = torch.initial_seed()
-        seeds = None if drawn == root_seed(system.seed) else [drawn]
-        engine = system.train([0], data=private_data(system.data, canary, wire), seeds=seeds)
+        own = drawn == root_seed(system.seed)
+        # Noise of the operating system has no seed: other draws are those of another key.
+        key = system.secret_key if own or system.secret_key is None else system.secret_key.derived("traced", drawn)
+        seeds = None if own else [drawn]
+        engine = replace(system, secret_key=key).train([0], data=private_data(system.data, canary, wire), seeds=seeds)
         sent = _EngineWire(wire, hides_encrypted=view == "eavesdropper")
         if rounds is None or rounds >= system.schedule.rounds:
             engine.run(sent)

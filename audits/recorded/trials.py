@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
+from vflpriv.audits.statistics.confirmation import by_both, suspected, times_as_many
 from vflpriv.audits.two_world.findings import TWO_WORLD, whole_view_finding
 from vflpriv.audits.two_world.whole_view import WholeViewScores
 from vflpriv.common.registry import register
@@ -43,20 +44,43 @@ class FunctionTrialAudit(Audit[Any]):
                 findings.append(untested(TWO_WORLD, claim, reason or ""))
             else:
                 findings.append(trials.finding(claim, views[claim.key], context))
-        return findings
+        return self._confirmed(source, findings, views, context)
+
+    def _confirmed(
+        self, source: Any, findings: Sequence[Finding], views: Mapping[str, Sequence[Adversary]], context: AuditContext
+    ) -> list[Finding]:
+        """The findings; a claim that the trials refute was tested again on fresh ones."""
+        keys = suspected([findings], context)
+        suspects = {f.claim: f for f in findings if f.claim in keys}
+        if not suspects:
+            return list(findings)
+        times = times_as_many(suspects.values(), context)
+        fresh = _Trials(source, {key: views[key] for key in keys}, context, times=times, fresh=True)
+        again = {c.key: fresh.finding(c, views[c.key], context) for c in context.claims if c.key in keys}
+        return [by_both(f, again[f.claim]) if f.claim in again and again[f.claim].is_test else f for f in findings]
 
 
 class _Trials:
     """The trainings of a function in its two worlds, and the scores learned from what views saw of them."""
 
-    def __init__(self, source: Any, views: Mapping[str, Sequence[Adversary]], context: AuditContext) -> None:
-        self._source = source
+    def __init__(
+        self,
+        source: Any,
+        views: Mapping[str, Sequence[Adversary]],
+        context: AuditContext,
+        *,
+        times: int = 1,
+        fresh: bool = False,
+    ) -> None:
+        self._source, count = source, times * source.worlds.per_world
         watched = dict.fromkeys(view for several in views.values() for view in several)
         sealed = Sealed(source.ledger, recorded_ciphertexts(source.ledger, source.messages, context.claims))
         hidden = {view: sealed.kinds_in_clear(source.reference.messages, view) for view in watched}
-        canary, trained = source.train_worlds(hidden, store=context.store, executor=context.executor)
+        canary, trained = source.train_worlds(
+            hidden, count=count, fresh=fresh, store=context.store, executor=context.executor
+        )
         self._same_batches = trained.same_batches
-        self._scores = WholeViewScores(trained.features, canary=canary, trials=source.worlds.per_world)
+        self._scores = WholeViewScores(trained.features, canary=canary, trials=count)
 
     def finding(self, claim: Claim, views: Sequence[Adversary], context: AuditContext) -> Finding:
         """The test of a claim, or why trials with the same batches do not test it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from vflpriv.audits.statistics.confirmation import by_both, suspected, times_as_many
 from vflpriv.audits.statistics.sequential import look_times
 from vflpriv.audits.two_world.canaries import REACH
 from vflpriv.audits.two_world.findings import TWO_WORLD, trial_finding, whole_view_finding
@@ -15,7 +16,7 @@ from vflpriv.audits.two_world.plan import Plan, Question, Shard
 from vflpriv.audits.two_world.replay import Replays
 from vflpriv.audits.two_world.shards import ShardPart, shard_ranges, shard_tasks
 from vflpriv.audits.two_world.trials import Trials
-from vflpriv.audits.two_world.whole_view import WholeViewTrials
+from vflpriv.audits.two_world.whole_view import WHOLE_VIEW, WholeViewTrials
 from vflpriv.common.registry import register
 from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Advancing, Executor, InProcess, NoProgress, Progress
@@ -56,8 +57,9 @@ class TwoWorldAudit(Audit[System]):
         tests = sum(len(question.claims) + len(question.watched_claims) for question in questions)
         level = context.verdict_alpha / max(1, context.systems * tests)
         audit = TwoWorldAudit(store=Store(context.store), executor=context.executor)
-        findings: list[Finding] = []
+        groups: list[tuple[Question, list[Finding]]] = []
         for question in questions:
+            findings = [finding for _, group in groups for finding in group]
             kind, claims, watched = question.kind, question.claims, question.watched_claims
             if early and not claims:
                 watched = _not_refuted(watched, findings, level)
@@ -67,14 +69,45 @@ class TwoWorldAudit(Audit[System]):
             context.progress.stage(f"{system.key}: {kind} canary, {question.unit}, 2 × {question.trials} trials")
             # Claims that only the whole view tests would have no trials if the others stopped early.
             stop = _refuted(claims, context.min_trials, level) if early and set(watched) <= set(claims) else None
-            trials, whole = audit.answered(system, question.watching(watched, question.watched), context.progress, stop)
-            findings += [trial_finding(claim, kind, trials[claim.adversary], context) for claim in claims]
-            findings += [
-                whole_view_finding(claim, kind, whole[claim.adversary], context)
-                for claim in watched
-                if claim.adversary in whole
-            ]
+            asked = question.watching(watched, question.watched)
+            groups.append((asked, audit.tested(system, asked, context, context.progress, stop)))
+        suspected_claims = suspected([group for _, group in groups], context)
+        findings = [
+            f for asked, group in groups for f in audit.confirmed(system, asked, group, suspected_claims, context)
+        ]
         return findings + self._untested(system, context, {finding.claim for finding in findings})
+
+    def tested(
+        self, system: System, question: Question, context: AuditContext, progress: Progress, stop: Stop | None = None
+    ) -> list[Finding]:
+        """A test of each claim of a question by the scores of its view, and by the whole view."""
+        trials, whole = self.answered(system, question, progress, stop)
+        own = [trial_finding(c, question.kind, trials[c.adversary], context) for c in question.claims]
+        watched = [claim for claim in question.watched_claims if claim.adversary in whole]
+        return own + [whole_view_finding(c, question.kind, whole[c.adversary], context) for c in watched]
+
+    def confirmed(
+        self,
+        system: System,
+        question: Question,
+        findings: Sequence[Finding],
+        claims: Collection[str],
+        context: AuditContext,
+    ) -> list[Finding]:
+        """The findings of a question; those that alone refute one of these claims were tested again on fresh trials."""
+        suspects = [f for f in findings if f.claim in claims and f.verdict is Verdict.VIOLATED]
+        if not suspects:
+            return list(findings)
+        whole = any(f.subject == WHOLE_VIEW for f in suspects)
+        made = question.trials if whole else max(f.trials or 0 for f in suspects)
+        number = made * times_as_many(suspects, context)
+        again = question.again({f.claim for f in suspects if f.claim is not None}, number)
+        context.progress.stage(f"{system.key}: {question.kind} canary, {question.unit}, 2 × {number} fresh trials")
+        fresh = {(f.claim, f.subject): f for f in self.tested(system, again, context, NoProgress())}
+        return [
+            by_both(f, fresh[f.claim, f.subject]) if f in suspects and (f.claim, f.subject) in fresh else f
+            for f in findings
+        ]
 
     def _untested(self, system: System, context: AuditContext, tested: Collection[str | None]) -> list[Finding]:
         """Why the other claims are not tested, by the first kind of canary that was to test them."""

@@ -6,7 +6,7 @@ may need other canaries or methods. The plan of a set is all that its shards, sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,6 +53,17 @@ class Question:
     """The claims that the views test."""
     watched_claims: tuple[Claim, ...] = ()
     """The claims that whole views test."""
+    fresh: bool = False
+    """Whether its trials confirm what others showed, and have to be none of them."""
+
+    def again(self, claims: Collection[str], trials: int) -> Question:
+        """The question about these claims alone, with so many fresh trials."""
+        own = tuple(claim for claim in self.claims if claim.key in claims)
+        watched = tuple(claim for claim in self.watched_claims if claim.key in claims)
+        views = tuple(dict.fromkeys(claim.adversary for claim in own))
+        most = -(-self.watched * trials // max(1, self.trials))
+        asked = replace(self, claims=own, adversaries=views, trials=trials, fresh=True, watchers=(), watched=0)
+        return replace(asked.watching(watched, most if watched else 0), watched_claims=watched)
 
     def watching(self, claims: Sequence[Claim], trials: int) -> Question:
         """The question whose trainings also serve the whole views of these claims."""
@@ -133,6 +144,8 @@ class Plan:
     """Trials in each world, the first ones, that are trained; the others replay releases."""
     replay_refusal: str | None
     """Why no trial is replayed, where some would be."""
+    fresh: bool = False
+    """Whether its replicas are others than those of the same plan that is not fresh."""
 
     @classmethod
     def of(cls, system: System, question: Question, chosen: TrainingSet, store: Store) -> Plan:
@@ -169,6 +182,7 @@ class Plan:
             watched=question.watched if chosen.watchers else 0,
             full=min(question.full, chosen.trials) if canary.at_clip else chosen.trials,
             replay_refusal=method.replay_refusal(system) if canary.at_clip else None,
+            fresh=question.fresh,
         )
 
     @property
@@ -184,7 +198,7 @@ class Plan:
     @property
     def first(self) -> int:
         """The number of its first replica."""
-        return first_replica(self.trials, self.learning, self.watched)
+        return first_replica(self.trials, self.learning, self.watched, fresh=self.fresh)
 
     @property
     def key(self) -> str:
@@ -241,14 +255,15 @@ def _features(shards: Sequence[Shard], name: str) -> Floats:
     return rows
 
 
-def first_replica(trials: int, learning: int, watched: int) -> int:
+def first_replica(trials: int, learning: int, watched: int, *, fresh: bool = False) -> int:
     """The number of the first replica of a plan of so many trials.
 
     Another plan has other replicas, so that no trial is tested again because of what it showed: a number of trials
     that was chosen after a look at fewer of them is tested on fresh ones. The same plan has the same ones, and a
     killed audit goes on.
     """
-    return 2 * (derive(0, "canary", trials, learning, watched) % (1 << 59))
+    numbers = (trials, learning, watched, 1) if fresh else (trials, learning, watched)
+    return 2 * (derive(0, "canary", *numbers) % (1 << 59))
 
 
 def _strangers(adversary: Adversary, canary: Canary, devices: int) -> tuple[Adversary, ...]:

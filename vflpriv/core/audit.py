@@ -376,6 +376,8 @@ class AuditContext:
     """What adversaries see of a recorded training."""
     asked_views: Sequence[View] = ()
     """What adversaries are answered when they ask a recorded model about candidates for membership."""
+    refuted: frozenset[str] = frozenset()
+    """The keys of the claims that an audit before this one refuted with certainty."""
     attempts: Sequence[Any] = ()
     """What attacks on labels and on membership reached through these views."""
 

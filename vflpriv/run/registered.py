@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from vflpriv.common.registry import available
 from vflpriv.config.errors import parse_settings
 from vflpriv.core.audit import Audit, AuditContext, Finding
+from vflpriv.core.claims import Verdict
 from vflpriv.core.systems import Source
 from vflpriv.errors import InputError
 
@@ -68,11 +69,12 @@ def run_audits(source: Source, context: AuditContext, tables: Tables) -> tuple[l
     """The findings of all audits, and a line for everything that one of them could not test."""
     claims = {claim.key: claim for claim in context.claims}
     audits = registered_audits()
-    findings, not_tested = [], _lacking(source, audits)
+    findings: list[Finding] = []
+    not_tested = _lacking(source, audits)
     for audit in audits:
         if source.missing(audit.needs) is not None or not _asked(audit, tables):
             continue
-        own = replace(context, settings=_settings(audit, tables))
+        own = replace(context, settings=_settings(audit, tables), refuted=_refuted(findings))
         refusal = _turned_off(audit, tables) or audit.refusal(source, own)
         if refusal is not None:
             not_tested.append(f"{audit.name}: {refusal}")
@@ -83,6 +85,12 @@ def run_audits(source: Source, context: AuditContext, tables: Tables) -> tuple[l
                 claim = claims[finding.claim]
                 not_tested.append(f"{source.name_of(claim)} ({claim.adversary}): {finding.sentence}")
     return findings, not_tested
+
+
+def _refuted(findings: Sequence[Finding]) -> frozenset[str]:
+    """The claims that some finding refutes without statistics."""
+    certain = (f for f in findings if not f.is_test and f.verdict is Verdict.VIOLATED)
+    return frozenset(finding.claim for finding in certain if finding.claim is not None)
 
 
 def _lacking(source: Source, audits: Sequence[Audit[Any]]) -> list[str]:

@@ -85,19 +85,25 @@ class TrainingFunction(RecordedSystem):
         )
 
     def train_worlds(
-        self, hidden: Mapping[Adversary, frozenset[str]], *, store: Path | None, executor: Executor
+        self,
+        hidden: Mapping[Adversary, frozenset[str]],
+        *,
+        count: int,
+        fresh: bool,
+        store: Path | None,
+        executor: Executor,
     ) -> tuple[Canary, TrainedFeatures]:
-        """Train in both worlds, as often as the ledger file says; what differs, and what views saw of each training.
+        """Train so often in both worlds; what differs, and what views saw of each training.
 
-        `hidden` are the kinds of messages that each view cannot read, beside those that the ledger hides from it.
+        `hidden` are the kinds of messages that each view cannot read, beside those that the ledger hides from it. With
+        `fresh` no training is one of those without.
         """
         unseen = {view: kinds | hidden_kinds(self.config, view) for view, kinds in hidden.items()}
         plan = TrialPlan.of(self.training, self.worlds, self.reference, unseen, seed=self.config.seed)
-        count = self.worlds.per_world
         progress = self.progress_of(2 * count)
         progress.stage(f"{self.training.name}: 2 × {count} trainings in two worlds")
         # Another number of trials has other trainings: none is tested again because of what it showed.
-        first = first_replica(count, 0, count)
+        first = first_replica(count, 0, count, fresh=fresh)
         trained = trained_features(
             plan,
             range(first, first + 2 * count),
