@@ -90,7 +90,7 @@ class Trial:
     """The hash of the module as it was read: it may change while its mutants are tried."""
     mutant: Mutant
 
-    @property
+    @cached_property
     def name(self) -> str:
         return f"{self.module.relative_to(ROOT)} {self.mutant.text}"
 
@@ -132,15 +132,17 @@ def equivalents() -> list[Equivalent]:
 
 def trials(chosen: Sequence[str] = ()) -> list[Trial]:
     """All changes that are to be noticed, of these modules or of all."""
-    nothing = equivalents()
-    made = [
-        Trial(room, module, _hash(module), mutant)
-        for room in rooms()
-        for module in room.modules
-        if not chosen or str(module.relative_to(ROOT)) in chosen
-        for mutant in mutants(module, room.functions)
-    ]
-    return [trial for trial in made if not any(entry.covers(trial.name) for entry in nothing)]
+    nothing: dict[str, list[Equivalent]] = defaultdict(list)
+    for entry in equivalents():
+        nothing[entry.module].append(entry)
+    made = []
+    for room in rooms():
+        for module in room.modules:
+            path, hashed = str(module.relative_to(ROOT)), _hash(module)
+            if not chosen or path in chosen:
+                changes = [Trial(room, module, hashed, mutant) for mutant in mutants(module, room.functions)]
+                made += [trial for trial in changes if not any(entry.covers(trial.name) for entry in nothing[path])]
+    return made
 
 
 class Store:
