@@ -77,9 +77,10 @@ def test_everything_that_is_listed_is_there() -> None:
     rooms = tool.rooms()
     assert all(room.modules and all((ROOT / test).exists() for test in room.tests) for room in rooms)
     names: dict[str, list[str]] = {}
-    for module, room in [(module, room) for room in rooms for module in room.modules]:
-        path = str(module.relative_to(ROOT))
-        names[path] = [f"{path} {change.text}" for change in mutants(module, room.functions)]
+    for room in rooms:
+        for module in room.modules:
+            path = str(module.relative_to(ROOT))
+            names[path] = [f"{path} {change.text}" for change in mutants(module, room.functions)]
     tried = {trial.name for trial in tool.trials()}
     for entry in tool.equivalents():
         covered = {name for name in names[entry.module] if entry.covers(name)}
