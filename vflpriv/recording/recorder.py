@@ -16,6 +16,7 @@ from vflpriv.common.files import sealed, signing_key, write_atomically
 from vflpriv.errors import InputError
 from vflpriv.recording import ending
 from vflpriv.recording.checked_wire import CheckedWire
+from vflpriv.recording.elsewhere import made_elsewhere
 from vflpriv.recording.files.arrays import labels_of
 from vflpriv.recording.files.checks import row_axis
 from vflpriv.recording.files.columns import Columns
@@ -86,6 +87,11 @@ def record(
         records = len(labels)
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
     options: dict[str, Any] = {"sampled": keep, "precision": precision, "per_file": rounds_per_file}
+    traced: RecordingWire | None = made_elsewhere(**head)
+    if traced is not None:
+        if labels is not None:
+            traced.labels(labels, canaries=canaries)
+        return traced
     wire = RecordingWire(Path(folder), earlier=_earlier_one(fresh, resume, aside), **options, **head)
     ending.add(wire)
     try:

@@ -7,12 +7,14 @@ plain wire only runs it, in one of the two worlds; the tracer has a wire of its 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import overload
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
     "FlowWire",
@@ -46,6 +48,13 @@ class FlowWire(ABC):
     def given_seed(self) -> int:
         """A seed for a program that is told one. It stands for a secret: it is another one in each run."""
         return torch.initial_seed() % _SEEDS
+
+    @staticmethod
+    @contextmanager
+    def unseen() -> Iterator[None]:
+        """While nobody follows what is computed: for looks at values that are no part of the program."""
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            yield
 
     @abstractmethod
     def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
@@ -162,9 +171,9 @@ class PlainWire(FlowWire):
     def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
         self._begun()
         own_storage(tensor)
-        # The same operations in both worlds: they are compared.
-        values = tensor.detach()
-        values.copy_((other if self.world else values).clone())
+        if self.world:
+            with self.unseen():
+                tensor.detach().copy_(other)
 
     def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
         self._begun()

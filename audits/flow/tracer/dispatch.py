@@ -37,6 +37,15 @@ _ROUNDING = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "t
 _OFF_GRID = 1e-9
 """By how much, relative to its size, a whole number of steps may be off by the rounding of doubles."""
 _MOST_SUMMED = 64
+_LOSSES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("nll_loss_forward", "nll_loss2d_forward", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "multi_margin_loss"),
+    )
+)
+"""Operations whose second argument is what predictions are compared with."""
+_TARGETS = 64
 _LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 
 
@@ -63,6 +72,8 @@ class Trace(Following, TorchDispatchMode):
             return op(*args, **kwargs)
         self.operations += 1
         random = _RANDOM in op.tags
+        if op._schema.name in _LOSSES:
+            self._target(args[1])
         if not random and not self._touches(args, kwargs):
             return op(*args, **kwargs)
         self.pausing += 1
@@ -75,6 +86,11 @@ class Trace(Following, TorchDispatchMode):
             return sampling.draw(self, call) if random else self._follow(call)
         finally:
             self.pausing -= 1
+
+    def _target(self, target: Tensor) -> None:
+        """Keep what a loss compares predictions with, if it is public: labels may have come another way."""
+        if self.table.of(target) is None and len(self.targets) < _TARGETS:
+            self.targets.append((target.detach().clone(), program_line()))
 
     def _sparse(self, call: Call) -> Any:
         """Sparse tensors are followed only where there is nothing private about them."""

@@ -47,6 +47,10 @@ class Following:
         """Columns of draws that decided, together with released values, what the host does."""
         self.lost: list[str] = []
         """What could not be followed, and where."""
+        self.used: set[int] = set()
+        """The private sources that some operation reads."""
+        self.targets: list[tuple[Tensor, str]] = []
+        """What public values losses compare predictions with, and where."""
         self.coarse = False
         """Whether noise of a coarser number format lies on a private value."""
         self._released: dict[int, Tensor] = {}
@@ -122,10 +126,14 @@ class Following:
 
     def inputs(self, call: Call) -> list[State | None]:
         """What is known of each argument; nothing of those that are overwritten."""
-        return [
+        states = [
             None if number in call.written and call.overwritten(number) else self.table.of(tensor)
             for number, tensor in enumerate(call.tensors)
         ]
+        for state in states:
+            if state is not None:
+                self.used |= state.taint
+        return states
 
     def both(self, call: Call) -> Any:
         """Run an operation, and again on the shadows if there are any."""

@@ -1,0 +1,187 @@
+"""A script that is traced: a plain run shows what it sends about which records, then pairs of worlds are followed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflpriv.audits.flow.plain.twins import seeded
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, Program, parties_of
+from vflpriv.audits.flow.tracer.dispatch import Trace
+from vflpriv.audits.flow.tracer.wire import TracedWire
+from vflpriv.core.units import Unit
+from vflpriv.errors import InputError
+from vflpriv.run.traced.script import Script
+from vflpriv.run.traced.worlds import ScriptWire, ScriptWorlds
+
+__all__ = ["SentOnce", "TracedScript"]
+
+_FEW = 4
+"""So many labels in a row are not those of a batch by chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentOnce:
+    """A message of the plain run, without its values."""
+
+    kind: str
+    sender: Party
+    receivers: tuple[Party, ...]
+    round: int
+    records: int | None
+    """How many records it speaks of; None if it does not say."""
+    tensors: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(kw_only=True, eq=False)
+class _Listing(FlowWire):
+    """Runs a script and lists what it sends."""
+
+    sent: list[SentOnce] = field(default_factory=list)
+    rounds: dict[int, Tensor] = field(default_factory=dict)
+    """The records of each round."""
+
+    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+        """Nothing is private here."""
+
+    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+        return value
+
+    def send(  # type: ignore[override]
+        self,
+        kind: str,
+        tensors: Mapping[str, Tensor],
+        *,
+        sender: Party = "server",
+        receiver: Party | Sequence[Party] = 0,
+        round_: int | None = None,
+        records: Tensor | None = None,
+    ) -> Payload:
+        message = SentOnce(
+            kind=kind,
+            sender=sender,
+            receivers=parties_of(receiver),
+            round=round_ or 0,
+            records=None if records is None else len(records),
+            tensors={name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()},
+        )
+        self.sent.append(message)
+        if records is not None:
+            self.rounds.setdefault(message.round, records)
+        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TracedScript:
+    """A script, and what its plain run showed."""
+
+    script: Script
+    wire: ScriptWire
+    sent: tuple[SentOnce, ...]
+    batches: Mapping[int, Tensor]
+    seed: int
+
+    @classmethod
+    def of(cls, script: Script, seed: int) -> TracedScript:
+        """Run the script once, to its end; an error if it hands nothing over or sends nothing."""
+        listing, made = _Listing(), list[ScriptWire]()
+
+        def maker(**head: Any) -> ScriptWire:
+            made.append(ScriptWire(listing, worlds=None, rounds=None, **head))
+            return made[-1]
+
+        with seeded(seed):
+            script.run(maker)
+        if not made:
+            expected = "a script that calls vflpriv.watch, vflpriv.record or vflpriv.trace: nothing else is a message"
+            raise InputError("script", script.name, expected)
+        if not listing.sent:
+            expected = "a script that sends: begin each training step with wire.batch(ids), or use wire.ids(loader)"
+            raise InputError("script", script.name, expected)
+        wire = max(made, key=lambda wire: (wire.known_labels is not None, len(wire.batches)))
+        return cls(script=script, wire=wire, sent=tuple(listing.sent), batches=listing.rounds, seed=seed)
+
+    @property
+    def rounds(self) -> int:
+        return max(message.round for message in self.sent) + 1
+
+    @property
+    def devices(self) -> int:
+        return int(self.wire.head.devices)
+
+    @property
+    def units(self) -> list[Unit]:
+        """What can be made different."""
+        known = {Unit.LABEL: self.wire.known_labels is not None, Unit.FEATURES: bool(self.wire.rows)}
+        return [unit for unit, there in known.items() if there]
+
+    def worlds(self, unit: Unit, device: int | None, rounds: int) -> ScriptWorlds | str:
+        """The pair of worlds about the record of most of these rounds; why there is none, as a phrase."""
+        first = [ids for round_, ids in self.batches.items() if round_ < rounds]
+        counts = torch.bincount(torch.cat([torch.zeros(0, dtype=torch.int64), *first]), minlength=1)
+        record, classes = int(counts.argmax()), self.wire.head.classes
+        if unit is Unit.LABEL:
+            if self.wire.known_labels is None:
+                return "the script hands no labels over: give them to vflpriv.watch or vflpriv.trace"
+            return ScriptWorlds(unit=unit, record=record, classes=classes)
+        if device is None or device not in self.wire.rows:
+            whose = "a device" if device is None else f"device {device}"
+            return f"no rows of {whose} were seen: watch its module, or hand features over to vflpriv.trace"
+        rows, ids = self.wire.rows[device]
+        own = (ids == record).nonzero()[:, 0]
+        place = int(own[0]) if len(own) else 0
+        apart = (rows.double() - rows[place].double()).reshape(len(rows), -1).square().sum(1)
+        return ScriptWorlds(unit=unit, record=record, device=device, row=rows[int(apart.argmax())], classes=classes)
+
+    def program(self, worlds: ScriptWorlds, rounds: int) -> Program:
+        """The first rounds of the script, in these worlds."""
+
+        def program(wire: FlowWire) -> None:
+            made: list[ScriptWire] = []
+
+            def maker(**head: Any) -> ScriptWire:
+                made.append(ScriptWire(wire, worlds=worlds, rounds=rounds, **head))
+                return made[-1]
+
+            self.script.run(maker)
+            if isinstance(wire, TracedWire):
+                wire.trace.lost += [doubt for doubt in _doubts(wire.trace, worlds, made) if doubt]
+
+        return program
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """How many messages of each kind were sent."""
+        return Counter(message.kind for message in self.sent)
+
+
+def _doubts(trace: Trace, worlds: ScriptWorlds, made: Sequence[ScriptWire]) -> list[str]:
+    """Why what the script computes may not be made of what was made private."""
+    what = "labels" if worlds.unit is Unit.LABEL else f"features of device {worlds.device}"
+    sources = {number for number, source in enumerate(trace.sources) if source.what == what}
+    if not sources & trace.used:
+        return [
+            f"nothing that was computed reads the {what} that were handed over: hand over the tensor that the training "
+            "uses, before anything is computed from it"
+        ]
+    if worlds.unit is not Unit.LABEL:
+        return []
+    batches = [
+        wire.known_labels[ids].double()
+        for wire in made
+        for ids in wire.batches
+        if wire.known_labels is not None and len(ids) >= _FEW
+    ]
+    for target, where in trace.targets:
+        values = target.double().reshape(-1)
+        if any(batch.numel() == len(values) and torch.equal(batch.reshape(-1), values) for batch in batches):
+            return [
+                f"{where}: labels reach this loss by a way that torch does not show, such as lists or NumPy; take the "
+                "batches of `for batch in wire.ids(loader)`, or index the tensor that was handed over"
+            ]
+    return []

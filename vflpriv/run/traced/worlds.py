@@ -1,0 +1,166 @@
+"""The two worlds of a script: one record's label, or one record's row at one party, is another one.
+
+A script hands its labels over once, by `watch` or `wire.labels`, and the rows of a party are what its module is given.
+These are private from then on, in all records; the worlds differ in one.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from vflpriv.audits.flow.plain.wire import FlowWire
+from vflpriv.core.units import Unit
+from vflpriv.run.traced.wire import TracingWire
+
+__all__ = ["ScriptWire", "ScriptWorlds"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScriptWorlds:
+    """What differs between the two worlds of a script."""
+
+    unit: Unit
+    record: int
+    device: int | None = None
+    """Whose row of the record differs; nobody's if it is the label."""
+    row: Tensor | None = None
+    """The row in the other world."""
+    classes: int | None = None
+
+    @property
+    def what(self) -> str:
+        """In what the worlds differ, as a phrase."""
+        if self.unit is Unit.LABEL:
+            return f"the label of record {self.record} is another one"
+        return f"the features of record {self.record} at device {self.device} are those of another record"
+
+    def other_labels(self, labels: Tensor, place: int) -> Tensor:
+        """Labels, or one row for each, with another one in one place."""
+        other = labels.clone()
+        if labels.dim() > 1 and labels[0].numel() > 1:
+            other[place] = labels[place].roll(1, 0)
+        elif self.classes is None:
+            spread = labels.double().std() if labels.numel() > 1 else torch.tensor(1.0)
+            other[place] = (labels[place].double() + spread.clamp(min=1e-6)).to(labels.dtype)
+        else:
+            other[place] = ((labels[place].long() + 1) % self.classes).to(labels.dtype)
+        return other
+
+
+class ScriptWire(TracingWire):
+    """The wire of a script: makes what it hands over private, and one record another one in the other world."""
+
+    def __init__(self, wire: FlowWire, *, worlds: ScriptWorlds | None, rounds: int | None, **head: Any) -> None:
+        super().__init__(wire, holder=_hold, rounds=rounds, **head)
+        self.worlds = worlds
+        self.known_labels: Tensor | None = None
+        """The labels in world 0."""
+        self.rows: dict[int, tuple[Tensor, Tensor]] = {}
+        """By device the first batch that its module was given, and its records."""
+        self.handed: set[int] = set()
+        """Devices whose features were handed over whole."""
+
+    def watch(self, bottoms: Sequence[nn.Module], *, top: nn.Module | None = None, kind: str = "embeddings") -> None:
+        super().watch(bottoms, top=top, kind=kind)
+        for m, bottom in enumerate(bottoms):
+            bottom.register_forward_pre_hook(lambda _, given, m=m: self._given(m, given))
+
+    def ids(self, loader: Any) -> Any:
+        """The batches of a loader; labels in them are private, whatever the data set made them of."""
+        for batch in super().ids(loader):
+            yield tree_map(self._labelled, batch)
+
+    def _labelled(self, value: Any) -> Any:
+        worlds, labels = self.worlds, self.known_labels
+        if worlds is None or worlds.unit is not Unit.LABEL or labels is None or not isinstance(value, Tensor):
+            return value
+        with self.wire.unseen():
+            own = labels[self.batches[-1]]
+            place = (self.batches[-1] == worlds.record).nonzero()[:, 0]
+            other = worlds.other_labels(own, int(place[0])) if len(place) else own
+            alike = _same(value, own) or _same(value, other)
+            changed = other.reshape(value.shape).to(value.dtype) if alike else None
+        if changed is not None:
+            self.wire.hold(value, changed)
+        return value
+
+    def _given(self, m: int, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The rows of a party's module are private."""
+        rows = given[0] if given and isinstance(given[0], Tensor) else None
+        if rows is None or not self.batches or len(rows) != len(self.batches[-1]):
+            return None
+        ids, worlds = self.batches[-1], self.worlds
+        if worlds is None:
+            with self.wire.unseen():
+                self.rows.setdefault(m, (rows.detach().clone(), ids.clone()))
+            return None
+        if worlds.device != m or worlds.row is None or m in self.handed or rows.requires_grad:
+            return None
+        with self.wire.unseen():
+            place = (ids == worlds.record).nonzero()[:, 0]
+            other = rows.detach().clone()
+            other[place] = worlds.row.to(other.dtype)
+        private = self.wire.private(rows, other, what=f"features of device {m}", owner=m)
+        return (private, *given[1:])
+
+
+def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, records: Any) -> None:
+    """Make what is handed over private, wherever else the script holds the same values."""
+    assert isinstance(tracing, ScriptWire)
+    worlds = tracing.worlds
+    if records is not None:
+        return
+    with tracing.wire.unseen():
+        own = torch.as_tensor(values).detach()
+    if what == "labels":
+        with tracing.wire.unseen():
+            tracing.known_labels = own.clone()
+        if worlds is not None and worlds.unit is Unit.LABEL:
+            for tensor in _alike(tracing.wire, own):
+                with tracing.wire.unseen():
+                    other = worlds.other_labels(tensor.detach(), worlds.record)
+                tracing.wire.hold(tensor, other)
+        return
+    assert device is not None
+    tracing.handed.add(device)
+    if worlds is None:
+        with tracing.wire.unseen():
+            tracing.rows[device] = own.clone(), torch.arange(len(own))
+    elif worlds.device == device and worlds.row is not None:
+        for tensor in _alike(tracing.wire, own):
+            with tracing.wire.unseen():
+                other = tensor.detach().clone()
+                other[worlds.record] = worlds.row.to(other.dtype)
+            tracing.wire.hold(tensor, other, what=f"features of device {device}", owner=device)
+
+
+def _alike(wire: FlowWire, values: Tensor) -> list[Tensor]:
+    """All tensors of the program with these values, or with one-hot rows of them, but for those in the same memory."""
+    gc.collect()
+    with wire.unseen():
+        tensors = [t for t in gc.get_objects() if type(t) is Tensor and _plain(t) and _same(t, values)]
+        places = {(t.untyped_storage().data_ptr(), t.storage_offset(), t.stride()): t for t in [*tensors, values]}
+        places |= {(t.untyped_storage().data_ptr(), t.storage_offset(), t.stride()): t for t in tensors}
+    return list(places.values())
+
+
+def _plain(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.is_cpu and not tensor.requires_grad and tensor.numel() > 0
+
+
+def _same(tensor: Tensor, values: Tensor) -> bool:
+    """Whether a tensor holds these values, in whatever number format, as a column, or as one-hot rows."""
+    if len(tensor.shape) == 0 or tensor.shape[:1] != values.shape[:1] or tensor.dtype == torch.bool:
+        return False
+    if tensor.numel() == values.numel():
+        return torch.equal(tensor.detach().reshape(-1).double(), values.detach().reshape(-1).double())
+    if tensor.dim() != 2 or values.dim() != 1 or values.is_floating_point() or tensor.shape[1] <= int(values.max()):
+        return False
+    return torch.equal(tensor.argmax(1), values.long()) and bool((tensor.double().sum(1) == 1).all())
