@@ -49,6 +49,10 @@ class FlowWire(ABC):
         """A seed for a program that is told one. It stands for a secret: it is another one in each run."""
         return torch.initial_seed() % _SEEDS
 
+    def reveal(self, tensor: Tensor) -> None:
+        """Whoever looks knows this value, and the draws that made it, such as the records of a batch."""
+        del tensor
+
     @staticmethod
     @contextmanager
     def unseen() -> Iterator[None]:

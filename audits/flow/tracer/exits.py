@@ -53,6 +53,9 @@ _LOGS = {
     "share_memory_": "another process",
 }
 _WATCHED = frozenset({"item", "numpy", "__array__", *_READS, *_LOGS})
+_DROPOUTS = frozenset(
+    {f"{kind}dropout{end}" for kind in ("", "alpha_", "feature_", "feature_alpha_") for end in ("", "_")}
+)
 _LISTED = 1024
 """Lists of more numbers are not followed one by one."""
 _MADE = frozenset({"tensor", "as_tensor", "asarray", "scalar_tensor"})
@@ -97,6 +100,12 @@ class Exits(TorchFunctionMode):
             # It looks whether every number is a class, and nothing else follows from that.
             with self.trace.unread():
                 return func(*args, **kwargs)
+        if name in _DROPOUTS:
+            self.trace.dropping += 1
+            try:
+                return func(*args, **kwargs)
+            finally:
+                self.trace.dropping -= 1
         if self.marks and (_any_marked(args) or (kwargs and _any_marked(tuple(kwargs.values())))):
             return self._with_numbers(name, func, args, kwargs)
         return func(*args, **kwargs)

@@ -55,6 +55,8 @@ class Following:
         """Whether noise of a coarser number format lies on a private value."""
         self._released: dict[int, Tensor] = {}
         self.operations = 0
+        self.dropping = 0
+        """How many calls of dropout are running."""
         self.pausing = 0
         self._unread = 0
         self.thread = threading.get_ident()

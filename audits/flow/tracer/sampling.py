@@ -43,6 +43,12 @@ def _drawn(trace: Following, call: Call) -> Any:
             trace.draws.public(state, call.name)
         trace.table.drop(call.tensors[0])
         return call.op(*call.args, **call.kwargs)
+    if trace.dropping:
+        # Which units drop out is given to the adversary: it hides no value of those that are left.
+        out = call.op(*call.args, **call.kwargs)
+        for result in call.results(out):
+            trace.table.drop(result)
+        return out
     states = _parameters(trace, call)
     if any(known is not None and known.taint for known in states):
         return _private(trace, call, states, state)

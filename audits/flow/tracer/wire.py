@@ -30,6 +30,11 @@ class TracedWire(FlowWire):
         self.trace.draws.told = True
         return super().given_seed()
 
+    def reveal(self, tensor: Tensor) -> None:
+        state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
+        if state is not None and not state.taint:
+            self.trace.table.drop(tensor)
+
     def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
         own_storage(tensor)
         self.trace.hold(tensor.detach(), other, Source(what=what, owner=owner, where=program_line()))

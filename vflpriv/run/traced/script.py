@@ -15,7 +15,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.common.files import regular
 from vflpriv.errors import InputError
@@ -78,19 +80,23 @@ class Script:
         dtype, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
         quiet = io.StringIO()
         try:
-            with (
-                patch.object(sys, "argv", [str(self.path), *self.arguments]),
-                patch.object(sys, "path", [folder, *sys.path]),
-                patch.object(torch, "manual_seed", self._seeding(torch.manual_seed)),
-                patch.object(torch.random, "manual_seed", self._seeding(torch.random.manual_seed)),
-                patch.object(np.random, "seed", self._noted(np.random.seed)),
-                patch.object(random, "seed", self._noted(random.seed)),
-                patch.object(DataLoader, "__init__", _loading_here(DataLoader.__init__)),
-                patch.dict(os.environ, {"MPLBACKEND": "Agg"}),
-                redirect_stdout(quiet),
-                redirect_stderr(quiet),
-                warnings.catch_warnings(),
-            ):
+            with ExitStack() as stack:
+                for change in (
+                    patch.object(sys, "argv", [str(self.path), *self.arguments]),
+                    patch.object(sys, "path", [folder, *sys.path]),
+                    patch.object(torch, "manual_seed", self._seeding(torch.manual_seed)),
+                    patch.object(torch.random, "manual_seed", self._seeding(torch.random.manual_seed)),
+                    patch.object(np.random, "seed", self._noted(np.random.seed)),
+                    patch.object(random, "seed", self._noted(random.seed)),
+                    patch.object(DataLoader, "__init__", _loading_here(DataLoader.__init__)),
+                    patch.object(_BaseDataLoaderIter, "__init__", _unseen(_BaseDataLoaderIter.__init__)),
+                    *(patch.object(kind, "__iter__", _at_once(kind.__iter__)) for kind in _SAMPLERS),
+                    patch.dict(os.environ, {"MPLBACKEND": "Agg"}),
+                    redirect_stdout(quiet),
+                    redirect_stderr(quiet),
+                    warnings.catch_warnings(),
+                ):
+                    stack.enter_context(change)
                 warnings.simplefilter("ignore")
                 yield
         finally:
@@ -135,6 +141,27 @@ def find_script(path: str | Path, arguments: tuple[str, ...] = ()) -> Script:
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise InputError("script", str(path), f"Python code ({getattr(error, 'msg', error)}{where})") from error
     return Script(path=Path(path).absolute(), arguments=arguments)
+
+
+_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+
+def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Which records are in a batch is no secret: draws of loaders and samplers are no part of what is followed."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with FlowWire.unseen():
+            return original(self, *args, **kwargs)
+
+    return method
+
+
+def _at_once(original: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
+    def method(self: Any) -> Iterator[int]:
+        with FlowWire.unseen():
+            return iter(list(original(self)))
+
+    return method
 
 
 _OF_WORKERS = {"prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout", "worker_init_fn"}

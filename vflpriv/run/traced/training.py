@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -133,9 +134,8 @@ class TracedScript:
             whose = "a device" if device is None else f"device {device}"
             return f"no rows of {whose} were seen: watch its module, or hand features over to vflpriv.trace"
         rows, ids = self.wire.rows[device]
-        own = (ids == record).nonzero()[:, 0]
-        place = int(own[0]) if len(own) else 0
-        apart = (rows.double() - rows[place].double()).reshape(len(rows), -1).square().sum(1)
+        place = int(np.argmax(ids == record))
+        apart = np.square((rows - rows[place]).astype(float)).reshape(len(rows), -1).sum(1)
         return ScriptWorlds(unit=unit, record=record, device=device, row=rows[int(apart.argmax())], classes=classes)
 
     def program(self, worlds: ScriptWorlds, rounds: int) -> Program:
@@ -172,7 +172,7 @@ def _doubts(trace: Trace, worlds: ScriptWorlds, made: Sequence[ScriptWire]) -> l
     if worlds.unit is not Unit.LABEL:
         return []
     batches = [
-        wire.known_labels[ids].double()
+        torch.from_numpy(wire.known_labels[ids.numpy()]).double()
         for wire in made
         for ids in wire.batches
         if wire.known_labels is not None and len(ids) >= _FEW

@@ -87,6 +87,8 @@ class TracingWire(CheckedWire):
     def batch(self, records: Any) -> Any:
         """Begin a round of the watched modules, unless those that are followed are over."""
         self._check_rounds(len(self.batches))
+        if isinstance(records, Tensor):
+            self.wire.reveal(records)
         given = super().batch(records)
         self.batches.append(self.checked_ids(records, "batch: records"))
         return given

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
@@ -30,7 +32,7 @@ class ScriptWorlds:
     record: int
     device: int | None = None
     """Whose row of the record differs; nobody's if it is the label."""
-    row: Tensor | None = None
+    row: NDArray[Any] | None = None
     """The row in the other world."""
     classes: int | None = None
 
@@ -60,9 +62,10 @@ class ScriptWire(TracingWire):
     def __init__(self, wire: FlowWire, *, worlds: ScriptWorlds | None, rounds: int | None, **head: Any) -> None:
         super().__init__(wire, holder=_hold, rounds=rounds, **head)
         self.worlds = worlds
-        self.known_labels: Tensor | None = None
+        # Arrays, since what is private is found among all tensors.
+        self.known_labels: NDArray[Any] | None = None
         """The labels in world 0."""
-        self.rows: dict[int, tuple[Tensor, Tensor]] = {}
+        self.rows: dict[int, tuple[NDArray[Any], NDArray[np.int64]]] = {}
         """By device the first batch that its module was given, and its records."""
         self.handed: set[int] = set()
         """Devices whose features were handed over whole."""
@@ -82,7 +85,7 @@ class ScriptWire(TracingWire):
         if worlds is None or worlds.unit is not Unit.LABEL or labels is None or not isinstance(value, Tensor):
             return value
         with self.wire.unseen():
-            own = labels[self.batches[-1]]
+            own = torch.from_numpy(labels[self.batches[-1].numpy()])
             place = (self.batches[-1] == worlds.record).nonzero()[:, 0]
             other = worlds.other_labels(own, int(place[0])) if len(place) else own
             alike = _same(value, own) or _same(value, other)
@@ -99,14 +102,14 @@ class ScriptWire(TracingWire):
         ids, worlds = self.batches[-1], self.worlds
         if worlds is None:
             with self.wire.unseen():
-                self.rows.setdefault(m, (rows.detach().clone(), ids.clone()))
+                self.rows.setdefault(m, (_array(rows), _array(ids)))
             return None
         if worlds.device != m or worlds.row is None or m in self.handed or rows.requires_grad:
             return None
         with self.wire.unseen():
             place = (ids == worlds.record).nonzero()[:, 0]
             other = rows.detach().clone()
-            other[place] = worlds.row.to(other.dtype)
+            other[place] = torch.from_numpy(np.array(worlds.row)).to(other.dtype)
         private = self.wire.private(rows, other, what=f"features of device {m}", owner=m)
         return (private, *given[1:])
 
@@ -121,7 +124,7 @@ def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, reco
         own = torch.as_tensor(values).detach()
     if what == "labels":
         with tracing.wire.unseen():
-            tracing.known_labels = own.clone()
+            tracing.known_labels = _array(own)
         if worlds is not None and worlds.unit is Unit.LABEL:
             for tensor in _alike(tracing.wire, own):
                 with tracing.wire.unseen():
@@ -132,13 +135,19 @@ def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, reco
     tracing.handed.add(device)
     if worlds is None:
         with tracing.wire.unseen():
-            tracing.rows[device] = own.clone(), torch.arange(len(own))
+            tracing.rows[device] = _array(own), np.arange(len(own))
     elif worlds.device == device and worlds.row is not None:
         for tensor in _alike(tracing.wire, own):
             with tracing.wire.unseen():
                 other = tensor.detach().clone()
-                other[worlds.record] = worlds.row.to(other.dtype)
+                other[worlds.record] = torch.from_numpy(np.array(worlds.row)).to(other.dtype)
             tracing.wire.hold(tensor, other, what=f"features of device {device}", owner=device)
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    """A copy."""
+    detached = tensor.detach()
+    return np.array(detached.float() if detached.dtype == torch.bfloat16 else detached)
 
 
 def _alike(wire: FlowWire, values: Tensor) -> list[Tensor]:
