@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vflpriv.recording.recorder import watch as watch
     from vflpriv.recording.sampling import sample as sample
     from vflpriv.recording.transcripts import read_transcript as read_transcript
+    from vflpriv.run.traced.block import trace as trace
 
 __all__ = [
     "__version__",
@@ -34,6 +35,7 @@ __all__ = [
     "record",
     "reproduce",
     "sample",
+    "trace",
     "train",
     "watch",
 ]
@@ -54,6 +56,7 @@ __getattr__, __dir__ = lazy_names(
         "record": "vflpriv.recording.recorder",
         "reproduce": "vflpriv.api",
         "sample": "vflpriv.recording.sampling",
+        "trace": "vflpriv.run.traced.block",
         "train": "vflpriv.api",
         "watch": "vflpriv.recording.recorder",
     },

@@ -19,6 +19,7 @@ from vflpriv.common.files import SIGNING_KEY, writable
 from vflpriv.common.store import empty_store, foreign_results
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
+from vflpriv.errors import InputError
 from vflpriv.report.formats import DEFAULT_FORMATS, Context, Saved, checked_formats, save_result
 from vflpriv.run.executors.table import executor_of
 from vflpriv.run.selection import (
@@ -45,11 +46,23 @@ if TYPE_CHECKING:
     from vflpriv.report.account import Accounts
     from vflpriv.report.attacks import AttackReport
     from vflpriv.report.audit import Report
+    from vflpriv.report.trace import TraceReport
     from vflpriv.report.train import TrainReport
     from vflpriv.run.account import Claimed
     from vflpriv.run.own_training.function import Train
 
-__all__ = ["Accounting", "Source", "account", "accounting", "attack", "audit", "frontier", "reproduce", "train"]
+__all__ = [
+    "Accounting",
+    "Source",
+    "account",
+    "accounting",
+    "attack",
+    "audit",
+    "frontier",
+    "reproduce",
+    "trace",
+    "train",
+]
 
 Source = str | Path | Mapping[str, Any] | Config
 S = TypeVar("S", bound=Saved)
@@ -104,6 +117,31 @@ def audit(
     report = report.model_copy(update={"date": day, "not_tested": (*report.not_tested, *trusted)})
     written = (*names, "toml") if isinstance(config, Mapping | Config) else names
     return running.saved(report, written, source)
+
+
+def trace(
+    script: str | Path,
+    *,
+    arguments: Sequence[str] = (),
+    rounds: int = 20,
+    units: Sequence[str] = (),
+    delta: float = 1e-5,
+    quiet: bool | None = None,
+) -> TraceReport:
+    """Run a script, and follow its first `rounds` operation by operation: what leaves, under which noise, at what ε.
+
+    It needs no ledger and no canaries. `units` are `"label"` and `"features"`, the former if none is given.
+    """
+    from vflpriv.run.calibrate import parse_unit
+    from vflpriv.run.traced.script import find_script
+    from vflpriv.run.traced.trace import trace_script
+
+    if not 0 < delta < 1:
+        raise InputError("--delta", delta, "a number above 0 and below 1")
+    chosen = [parse_unit(unit) for unit in units]
+    count = whole_number(rounds, "--rounds", least=1) or 1
+    found = find_script(script, tuple(arguments))
+    return trace_script(found, rounds=count, units=chosen, delta=delta, quiet=quiet)
 
 
 def attack(

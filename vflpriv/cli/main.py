@@ -26,6 +26,7 @@ from vflpriv.cli.reports import compare, replay, report, schema
 from vflpriv.cli.reproduce import reproduce
 from vflpriv.cli.start import demo, init
 from vflpriv.cli.systems import account, calibrate, train, validate
+from vflpriv.cli.trace import trace
 from vflpriv.cli.verify import verify
 from vflpriv.errors import StoreWarning, VflprivError
 
@@ -66,7 +67,7 @@ def _main(
 
 
 _COMMANDS = (
-    *(demo, init, audit, papers, attack, report, compare, schema, train, reproduce, frontier),
+    *(demo, init, trace, audit, papers, attack, report, compare, schema, train, reproduce, frontier),
     *(verify, replay, validate, account, calibrate, ledger, merge),
 )
 for _command in _COMMANDS:

@@ -60,6 +60,9 @@ class _Terminal(Writer):
                 self.line(_text(block.text))
             elif isinstance(block, d.Bullets):
                 self.list([("-", _text(item)) for item in block.items])
+            elif isinstance(block, d.Code):
+                # As it is: lines of a file are neither broken nor read as markup.
+                self.console.print(block.text, markup=False, highlight=False, soft_wrap=True)
             elif isinstance(block, d.Section | d.Group | d.Fold | d.Card):
                 self._blocks(block.blocks)
 

@@ -15,7 +15,7 @@ head.requires_grad_(False)
 opt = torch.optim.SGD([*left.parameters(), *right.parameters()], lr=0.1)
 wire = vflpriv.watch([left, right], labels=y.long(), classes=2, top=head)
 best = float("inf")
-for update in range(2):
+for _update in range(2):
     opt.zero_grad()
     for ids in torch.randperm(64)[:32].split(16):
         wire.batch(ids)

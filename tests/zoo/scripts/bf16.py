@@ -12,7 +12,7 @@ parts = [nn.Linear(4, 4).bfloat16() for _ in range(2)]
 server = nn.Linear(8, 2).bfloat16()
 sgd = torch.optim.SGD([p for m in parts for p in m.parameters()], lr=0.05)
 wire = vflpriv.watch(parts, labels=target, classes=2)
-for it in range(3):
+for _it in range(3):
     batch = torch.randperm(96)[:24]
     wire.batch(batch)
     out = [m(block[batch]) for m, block in zip(parts, data.split(4, dim=1))]

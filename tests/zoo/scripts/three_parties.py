@@ -1,4 +1,4 @@
-"""Three parties; the label holder has features of its own, and the second party's gradient is sent without its noise."""
+"""Three parties; the label holder has features of its own, and the second party's gradient leaves without noise."""
 
 import torch
 from torch import nn

@@ -1,0 +1,52 @@
+"""One pair of worlds of a script as one view sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vflpriv.audits.flow.observation import MessageState, Observation
+from vflpriv.audits.flow.plain.wire import View
+from vflpriv.audits.flow.tracer.events import Choice, Seal
+from vflpriv.core.units import Unit
+
+__all__ = ["Followed", "own_seals"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Followed:
+    """One pair of worlds as one view sees it."""
+
+    unit: Unit
+    device: int | None
+    view: View
+    what: str
+    observation: Observation
+
+    @property
+    def unit_name(self) -> str:
+        """The unit, and whose features it is about."""
+        return str(self.unit) if self.device is None else f"{self.unit} of device({self.device})"
+
+    @property
+    def view_name(self) -> str:
+        """The view as claims name it."""
+        if isinstance(self.view, frozenset):
+            return f"devices({', '.join(str(m) for m in sorted(self.view, key=str))})"
+        return f"device({self.view})" if isinstance(self.view, int) else self.view
+
+    @property
+    def shown(self) -> Sequence[MessageState]:
+        """The messages that the view sees."""
+        return self.observation.messages
+
+
+def own_seals(followed: Followed, kind: str) -> list[Seal | Choice]:
+    """The seals that messages of a kind show first: what they were made of before is another kind's."""
+    trace, first = followed.observation.trace, dict[int, str]()
+    for message in followed.shown:
+        for number in message.trail.seals:
+            first.setdefault(number, message.trail.message.kind)
+    if trace is None:
+        return []
+    return [seal for number, own in first.items() if own == kind and (seal := trace.seals[number]).taint]
