@@ -23,7 +23,16 @@ DOCS = ROOT / "docs"
 NAVIGATION: Mapping[str, Sequence[str]] = {
     "index.md": ("engineer.md", "reviewer.md", "author.md", "ci.md", "faq.md", "gallery.md", "reference.md"),
     "engineer.md": (
-        *("own-system.md", "starting.md", "adapters.md", "tutorial.md", "configure.md", "attack.md", "frontier.md"),
+        *(
+            "trace.md",
+            "own-system.md",
+            "starting.md",
+            "adapters.md",
+            "tutorial.md",
+            "configure.md",
+            "attack.md",
+            "frontier.md",
+        ),
         *("library.md", "scaling.md"),
     ),
     "reviewer.md": (

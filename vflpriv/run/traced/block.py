@@ -55,9 +55,6 @@ def trace(
 
 def _print_trace(rounds: int) -> None:
     """Trace the file that is running, and print what was found."""
-    from rich.console import Console
-
-    from vflpriv.render.terminal import print_result
     from vflpriv.run.traced.script import find_script
     from vflpriv.run.traced.trace import trace_script
 
@@ -65,4 +62,5 @@ def _print_trace(rounds: int) -> None:
     if path is None:
         raise InputError("trace", "no file", "a script: what runs here has no file that could be run again")
     script = find_script(path, tuple(sys.argv[1:]))
-    print_result(trace_script(script, rounds=rounds, units=(), delta=1e-5), Console())
+    report = trace_script(script, rounds=rounds, units=(), delta=1e-5)
+    print(report._repr_markdown_(), report, sep="\n")  # noqa: T201
