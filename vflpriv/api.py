@@ -87,7 +87,8 @@ def audit(
 ) -> Report:
     """Audit the systems of a configuration (the embedded one if none is given), a recorded training, or your own.
 
-    `config` may also be the folder of a transcript or the place of a training function, beside its `ledger.toml`.
+    `config` may also be the folder of a transcript, the place of a training function, or a script that records (it is
+    recorded and traced), beside its `ledger.toml`.
     `transcript` and `ledger` take the place of a configuration, and so do `train` and `ledger`: `train(wire, world,
     seed)`, the function or its place (`"train.py:train"`), is recorded once, and trained `trials` times in each world.
     `out` is a folder for the report, in these `formats`, and for finished trials, which the same call uses after an
@@ -140,8 +141,8 @@ def trace(
         raise InputError("--delta", delta, "a number above 0 and below 1")
     chosen = [parse_unit(unit) for unit in units]
     count = whole_number(rounds, "--rounds", least=1) or 1
-    found = find_script(script, tuple(arguments))
-    return trace_script(found, rounds=count, units=chosen, delta=delta, quiet=quiet)
+    own = find_script(script, tuple(arguments))
+    return trace_script(own, rounds=count, units=chosen, delta=delta, quiet=quiet)
 
 
 def attack(
@@ -418,10 +419,23 @@ def _training_audit(train: str | Train, ledger: Path, trials: object) -> Callabl
     from vflpriv.run.own_training.audit import audit_training, trials_of
     from vflpriv.run.own_training.function import find_training
 
+    if isinstance(train, str) and train.endswith(".py"):
+        return _script_audit(train, ledger, trials)
     config, training = trials_of(load_ledger(ledger), trials), find_training(train)
     parts = ["vflpriv", "audit", "--train", train if isinstance(train, str) else training.name, "--ledger", str(ledger)]
     command = shlex.join(parts + ([] if trials is None else ["--trials", str(trials)]))
     return partial(audit_training, training, config, command=command)
+
+
+def _script_audit(script: str, ledger: Path, trials: object) -> Callable[..., Report]:
+    from vflpriv.recording.ledger_file import load_ledger
+    from vflpriv.run.traced.audit import audit_script
+    from vflpriv.run.traced.script import find_script
+
+    if trials is not None:
+        raise InputError("--trials", trials, "nothing beside a script; a function train(wire, world, seed) has trials")
+    command = shlex.join(["vflpriv", "audit", script, "--ledger", str(ledger)])
+    return partial(audit_script, find_script(script), load_ledger(ledger), command=command)
 
 
 def _folder(out: str | Path | None, field: str = "--out") -> Path | None:

@@ -126,7 +126,8 @@ def named_source(
 ) -> tuple[Any, Any, Any, str | Path | None]:
     """(configuration, transcript, training function, ledger): what one argument names, told by its form.
 
-    A folder with a transcript and FILE.py:FUNCTION are described by the `ledger.toml` beside them if none is given.
+    A folder with a transcript, FILE.py:FUNCTION and FILE.py are described by the `ledger.toml` beside them if none is
+    given.
     """
     if not isinstance(source, str | Path) or transcript is not None or train is not None:
         return source, transcript, train, ledger
@@ -135,6 +136,8 @@ def named_source(
         return None, path, None, ledger or _beside(path, path.parent)
     if colon and file.endswith(".py"):
         return None, None, str(source), ledger or _beside(Path(file).parent)
+    if path.suffix == ".py":
+        return None, None, str(source), ledger or _beside(path.parent)
     return source, transcript, train, ledger
 
 

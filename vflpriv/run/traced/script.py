@@ -54,6 +54,16 @@ class Script:
         """How reports call it."""
         return self.path.name
 
+    @property
+    def seed_notes(self) -> list[str]:
+        """A sentence for each line that fixes a seed."""
+        return [
+            f"{line}: the seed is fixed; whoever knows it can draw the same noise and subtract it. It is taken to be "
+            "secret here: leave it out where the script runs for real"
+            for line in self.fixed_seeds
+            if line
+        ]
+
     def run(self, maker: WireMaker) -> None:
         """Run it; an error of the user's code is one line that says where it happened."""
         try:

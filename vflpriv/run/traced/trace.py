@@ -177,10 +177,5 @@ def _advice(followed: Followed, delta: float) -> Iterator[str]:
 
 
 def _notes(script: Script, followed: Sequence[Followed]) -> Iterator[str]:
-    yield from (
-        f"{line}: the seed is fixed; whoever knows it can draw the same noise and subtract it. It is taken to be "
-        "secret here: leave it out where the script runs for real"
-        for line in script.fixed_seeds
-        if line
-    )
+    yield from script.seed_notes
     yield from dict.fromkeys(note for own in followed for note in own.observation.notes)
