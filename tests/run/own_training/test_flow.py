@@ -42,11 +42,10 @@ def test_functions_that_hand_nothing_over_are_followed_by_their_world(tmp_path):
     assert flows(tmp_path, "untold").verdict is Verdict.CONSISTENT
 
 
-def test_noise_of_another_number_format_accuses_nobody(tmp_path):
+def test_noise_of_global_generators_is_followed_in_either_library(tmp_path):
     finding = flows(tmp_path, "global_noise")
-    assert finding.figures is None
-    assert finding.verdict is not Verdict.VIOLATED
-    assert "law is not known" in finding.sentence
+    assert finding.verdict is Verdict.CONSISTENT
+    assert finding.figures.mu == pytest.approx((ROUNDS / 2) ** 0.5 / STD, rel=1e-5)
 
 
 def test_worlds_of_labels_say_nothing_of_features(tmp_path):
