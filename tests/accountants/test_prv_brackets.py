@@ -421,7 +421,7 @@ def test_the_spread_is_the_mean_distance_of_the_loss_cut_off(pair: Any, cut: flo
 
 def test_mass_at_the_usual_loss_itself_has_no_distance() -> None:
     spread = prv._spread(Diluted(LaplacePair(0.5), 0.1))
-    assert spread(1e-13) == pytest.approx(1e-13)
+    assert spread(1e-13) == pytest.approx(1e-13, rel=1e-9, abs=0.0)
     assert spread(1e-3) == pytest.approx(0.1 * 1e-3, rel=1e-3)
 
 
@@ -447,7 +447,11 @@ def test_a_step_is_found_again_from_what_it_adds(pair: Any, step: float) -> None
 
 def test_a_step_is_no_larger_than_the_largest_and_falls_on_the_atoms_met_most_often() -> None:
     assert prv._step({GaussianPair(0.2): 1}, KNOWN, 1.0) == 0.05
-    assert prv._step({SampledGaussianPair(1.3, 1e-5): 3}, KNOWN, 1e-2) == 0.05
+    for count in (3, 1000):
+        assert prv._step({SampledGaussianPair(1.3, 1e-5): count}, KNOWN, 1e-2) == 0.05
+    atomic: dict[Pair, int] = {LaplacePair(0.31): 40}
+    step = prv._step(atomic, KNOWN, 1e-3)
+    assert variance(atomic, step) <= 2e-3 * 0.4 < variance(atomic, 0.31 / (round(0.31 / step) - 1))
     pairs: dict[Pair, int] = {PurePair(0.77): 5, LaplacePair(0.31): 40, GaussianPair(0.2): 90}
     plain = prv._step({GaussianPair(0.770001): 5, GaussianPair(0.31): 40, GaussianPair(0.2): 90}, KNOWN, 1e-3)
     step = prv._step(pairs, KNOWN, 1e-3)
