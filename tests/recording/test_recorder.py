@@ -84,22 +84,27 @@ def test_arrays_kinds_of_ones_own_and_later_changes(tmp_path):
 
 KILLED = """
 import os, sys, torch, vflpriv
-with vflpriv.record(sys.argv[1], devices=1, classes=2, records=5, rounds_per_file=int(sys.argv[2])) as wire:
-    for t in range(7):
-        wire.up(t, 0, "embeddings", {"embedding": torch.full((2, 3), float(t))}, [0, 1])
-        if t == 5:
-            os._exit(9)
-        wire.down(t, 0, "embedding-gradient", {"gradient": torch.zeros(2, 3)}, [0, 1])
+def train(folder, per_file):
+    with vflpriv.record(folder, devices=1, classes=2, records=5, rounds_per_file=per_file) as wire:
+        for t in range(7):
+            wire.up(t, 0, "embeddings", {"embedding": torch.full((2, 3), float(t))}, [0, 1])
+            if t == 5:
+                os._exit(9)
+            wire.down(t, 0, "embedding-gradient", {"gradient": torch.zeros(2, 3)}, [0, 1])
+for folder, per_file in zip(sys.argv[1:], (1, 2)):
+    if os.fork() == 0:  # rather than another interpreter, which would load torch again
+        train(folder, per_file)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
 """
 
 
-@pytest.mark.parametrize(("per_file", "kept"), [(1, 5), (2, 4)])
-def test_a_killed_training_leaves_the_rounds_that_were_over(tmp_path, per_file, kept):
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run"), str(per_file)], check=False)
-    assert done.returncode == 9
-    recording = read_transcript(tmp_path / "run")
-    assert (recording.rounds, recording.head.finished) == (kept, False)
-    assert len(recording.transcript.messages) == 2 * kept
+def test_a_killed_training_leaves_the_rounds_that_were_over(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    subprocess.run([sys.executable, "-c", KILLED, *map(str, folders)], check=True)
+    for folder, kept in zip(folders, (5, 4), strict=True):
+        recording = read_transcript(folder)
+        assert (recording.rounds, recording.head.finished) == (kept, False)
+        assert len(recording.transcript.messages) == 2 * kept
 
 
 def test_an_error_in_the_training_keeps_whole_rounds_and_goes_on_up(tmp_path):
