@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from vflpriv.audits.twins.check import Difference, Excess, Gap, TwinCheck
-from vflpriv.audits.twins.pairs import CONTROL, TwinCanary, TwinRound, plan_twins, run_twins
-from vflpriv.audits.twins.probes import Released
+from vflpriv.audits.twins.pairs import CONTROL, TwinCanary, plan_twins, run_twins
 from vflpriv.audits.twins.reconcile import AUDIT, Outline, Sightings, is_open, link, reconcile, reconcile_run
 from vflpriv.audits.twins.runs import compare_runs, plan_runs, record_run, run_data
 from vflpriv.common.machine import single_threaded
@@ -77,18 +75,18 @@ class WireAudit(Audit[System]):
         context.progress.stage(f"{system.key}: wire, two worlds")
         ledger, canaries = system.ledger, plan_twins(system, [claim.unit for claim in context.claims])
         adversaries = [a for claim in context.claims for a in claim.adversary.each(system.schedule.devices)]
-        check, seen, values = TwinCheck(ledger, canaries, adversaries), Sightings(), _Releases()
+        check, seen, released = TwinCheck(ledger, canaries, adversaries), Sightings(), set[str]()
         with single_threaded():
             goes_on = True
             for twins in run_twins(system, canaries):
-                released = [value.released for value in twins.values[0]]
-                for message in twins.messages[0]:
-                    seen.record(message, released)
-                values.add(twins)
+                seen.extend(twins.messages[0])
+                released |= {value.kind for value in twins.values[0]}
                 goes_on = goes_on and check.add(twins)
                 context.progress.advance(2 * len(canaries))
-        findings = [*reconcile(ledger, seen, trained=True), *values.findings(ledger, seen)]
+        findings = [*reconcile(ledger, seen, trained=True), *_never_noised(ledger, seen, released)]
         refusal = self._uncontrolled(system, check, canaries)
+        if check.unforced is not None:
+            return [*findings, _not_forced(check.unforced), *self._judge(system, context, check, [])]
         if check.uneven is not None:
             return findings + ([_not_done(refusal)] if refusal else self._judge(system, context, check, []))
         with single_threaded():
@@ -120,8 +118,6 @@ class WireAudit(Audit[System]):
         findings = [judge.uneven(twins.uneven)] if twins is not None and twins.uneven is not None else []
         weak = {kind: stds for check in checks for kind, stds in check.weak.items()}
         findings += [judge.weak(kind, *stds) for kind, stds in weak.items()]
-        silent = {} if twins is None else twins.silent
-        findings += [judge.silent(kind, round_) for kind, round_ in silent.items()]
         causes = [judge.difference(moving) for check in checks for moving in check.differences.values()]
         causes += [judge.gap(gap) for check in checks for gap in check.gaps.values() if gap.broken]
         causes += [cause for check in wholes for cause in judge.uneven_run(check)]
@@ -136,7 +132,7 @@ class WireAudit(Audit[System]):
 
 def _unmoved(system: System, twins: TwinCheck, wholes: Sequence[TwinCheck], moved: Collection[Unit]) -> list[Finding]:
     """One finding for each unit with which nothing moves that should not."""
-    if twins.uneven is not None:
+    if twins.uneven is not None or twins.unforced is not None:
         return []
     whole = {canary.unit for check in wholes if check.whole for canary in check.canaries}
     units = dict.fromkeys(canary.unit for canary in twins.canaries if canary.unit is not None)
@@ -182,53 +178,23 @@ class _WholeRuns:
         return check
 
 
-class _Releases:
-    """Values that left release points, and whether a message carried them."""
-
-    def __init__(self) -> None:
-        self.kinds: set[str] = set()
-        self.unsent: dict[str, int] = {}
-
-    def add(self, twins: TwinRound) -> None:
-        """Take one round into account."""
-        messages = twins.messages[0]
-        for value in twins.values[0]:
-            self.kinds.add(value.kind)
-            if value.message is None and not value.internal and not _carried(value, messages):
-                self.unsent[value.kind] = self.unsent.get(value.kind, 0) + 1
-
-    def findings(self, ledger: Ledger, seen: Sightings) -> list[Finding]:
-        """Declared noise that nothing carries, and messages that do not carry it."""
-        sent = set(seen.names)
-        unsent = [
-            _odd(kind, f"{count} values with the noise of {kind} reached no message, although {kind} is sent", count)
-            for kind, count in self.unsent.items()
-            if kind in sent
-        ]
-        never = sorted({r.kind for r in ledger.releases if r.noise.norm is not None and not r.once} - sent - self.kinds)
-        declared = "the ledger declares noise on {}, but nothing of that kind was sent or released"
-        return unsent + [_odd(kind, declared.format(kind), 0) for kind in never]
-
-
-def _carried(value: Released, messages: Sequence[Message]) -> bool:
-    """Whether a message holds a copy of a value."""
-    sent = (tensor for message in messages for tensor in message.tensors.values())
-    return any(t.shape == value.released.shape and bool(torch.equal(t, value.released)) for t in sent)
-
-
-def _odd(kind: str, sentence: str, count: int) -> Finding:
-    """A ledger and a wire that do not fit together, without a value that is known to be too much."""
-    return Finding(
-        audit=AUDIT,
-        subject=kind,
-        verdict=Verdict.UNSUPPORTED,
-        sentence=sentence,
-        figure=count,
-        measure="messages",
-        claim_units=frozenset(),
-        measures=False,
-        decides_alone=True,
-    )
+def _never_noised(ledger: Ledger, seen: Sightings, released: Collection[str]) -> list[Finding]:
+    """Declared noise of which nothing was sent or released."""
+    noised = {r.kind for r in ledger.releases if r.noise.norm is not None and not r.once}
+    return [
+        Finding(
+            audit=AUDIT,
+            subject=kind,
+            verdict=Verdict.UNSUPPORTED,
+            sentence=f"the ledger declares noise on {kind}, but nothing of that kind was sent or released",
+            figure=0,
+            measure="messages",
+            claim_units=frozenset(),
+            measures=False,
+            decides_alone=True,
+        )
+        for kind in sorted(noised - set(seen.names) - set(released))
+    ]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -349,13 +315,15 @@ class _Judge:
         return [c for c in self.claims if c.unit in units and any(_within(a, c.adversary) for a in adversaries)]
 
     def weak(self, kind: str, actual: float, declared: float) -> Finding:
-        """Less noise than declared."""
+        """Less noise than declared, which is accounted for beside what is declared."""
         sentence = f"the release point of {kind} adds noise of std {actual:.6g}, and the ledger declares {declared:.6g}"
-        return _premise(kind, sentence, actual, "std at the release point", None)
-
-    def silent(self, kind: str, round_: int) -> Finding:
-        """A release that was the noiseless value."""
-        return _premise(kind, f"what {kind} released in round {round_} had no noise on it", round_, "round", None)
+        noised = [r for r in self.system.ledger.releases if r.kind == kind and r.noise.norm is not None]
+        smaller = [replace(r, noise=r.noise.scaled(actual / declared) if actual else Exact()) for r in noised]
+        return replace(
+            _premise(kind, sentence, actual, "std at the release point", None, tuple(smaller)),
+            verdict=Verdict.UNSUPPORTED,
+            claim_units=frozenset(),
+        )
 
     def _about(self, unit: Unit) -> list[Claim]:
         """Claims whose neighbours include those of the unit, and that the ledger itself does not refute."""
@@ -436,11 +404,21 @@ def _moving(unit: Unit) -> str:
     }[unit]
 
 
+def _not_forced(where: str) -> Finding:
+    return _not_compared(
+        f"noise that no release point added cannot be made the same in both worlds ({where}): runs in two worlds are "
+        "compared up to there"
+    )
+
+
 def _not_done(where: str) -> Finding:
-    sentence = (
+    return _not_compared(
         "two runs with the same data and the same seed differ, so that runs in two worlds cannot be compared: "
         f"{where}; draw all randomness from the seeded streams, and all noise at release points"
     )
+
+
+def _not_compared(sentence: str) -> Finding:
     return Finding(
         audit=AUDIT,
         subject="two worlds",

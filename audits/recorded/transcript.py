@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.audits.ciphertexts import recorded_ciphertexts
-from vflpriv.audits.noise import recorded_noises
+from vflpriv.audits.recorded.noise import recorded_noises
 from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.registry import register
 from vflpriv.common.store import TensorForm
@@ -63,7 +63,12 @@ class RecordedNoiseAudit(Audit[Any]):
         noises = recorded_noises(
             source.ledger, source.messages, shared=source.shared_kinds, confidence=context.confidence, kept=kept
         )
-        return [noise.finding for noise in noises]
+        releases = source.ledger.releases
+        return [
+            finding
+            for noise in noises
+            for finding in noise.findings(context.claims, [r for r in releases if r.kind == noise.kind])
+        ]
 
 
 @register("audit")

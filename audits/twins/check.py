@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vflpriv.audits.twins.pairs import TwinCanary, TwinRound
 from vflpriv.audits.twins.probes import Released
-from vflpriv.audits.twins.reconcile import is_open, link, viewers
+from vflpriv.audits.twins.reconcile import covered, is_open, link, viewers
 from vflpriv.core.ledger import Exposure, Ledger
 from vflpriv.core.releases import Release
 from vflpriv.core.units import Unit
@@ -28,7 +28,6 @@ from vflpriv.core.wire import Message
 __all__ = ["Difference", "Excess", "Gap", "TwinCheck"]
 
 _RELATIVE, _ROUNDING, _TOTAL = 1e-4, 4e-6, 1e-3
-_SILENT, _SWALLOWED, _FEW = 1e-3, 1e4, 6
 
 
 @dataclass(kw_only=True)
@@ -112,8 +111,10 @@ class TwinCheck:
         """Where the control, which lives in the same world in both runs, differs."""
         self.weak: dict[str, tuple[float, float]] = {}
         """By kind, the std at the release point where it is below the ledger's, and the latter."""
-        self.silent: dict[str, int] = {}
-        """By kind, the first round whose release had no noise on it."""
+        self._forced: set[str] = set()
+        """The kinds of which release points released a value in this round, the same in both runs."""
+        self.unforced: str | None = None
+        """Where a value with declared noise differs as it is sent, since no release point released it."""
         self.overflowed: dict[int, int] = {}
         """By the number of a canary, the first round in which a value was too large to compare."""
         self.tensors = self.releases = 0
@@ -128,10 +129,13 @@ class TwinCheck:
             self.uneven, self._odd = _uneven(twins)
         if self.uneven is not None:
             return False
+        self._forced = {value.kind for value in twins.values[0]}
         for message, other in zip(*twins.messages, strict=True):
             for name, tensor in message.tensors.items():
                 self.tensors += 1
                 self._compare(message, name, tensor, other.tensors[name])
+                if self.unforced is not None:
+                    return False
         self._weigh(twins)
         return self.uncontrolled is None
 
@@ -153,12 +157,23 @@ class TwinCheck:
         leaking = np.flatnonzero(differs & self._protected_from(viewers(message)))
         if not len(leaking):
             return
+        if message.kind not in self._forced and self._noised(message, name):
+            # The second run cannot be given what the first one sent: all that follows differs, too.
+            self.unforced = f"{message.kind}, round {message.round}, {link(message)}"
+            return
         sizes = (rows[leaking].double() - others[leaking].double()).nan_to_num().abs().amax(1)
         for r, size in zip(leaking.tolist(), sizes.tolist(), strict=True):
             canary = self.canaries[r]
             assert canary.unit is not None
             harmed = {a for a in viewers(message) if self._protected(a, canary)}
             self._note(message, name, canary, canary.unit, size, harmed)
+
+    def _noised(self, message: Message, name: str) -> bool:
+        """Whether the ledger declares noise on a tensor."""
+        covers = covered(self._of(message.kind), message.kind, message.tensors)
+        return any(
+            name in own and r.noise.noised and r.noise.norm is not None and not r.once for r, own in covers.items()
+        )
 
     def _protected_from(self, adversaries: Collection[Adversary]) -> NDArray[np.bool_]:
         """Of each canary, whether the ledger says that one of these adversaries does not see its unit as it is."""
@@ -214,7 +229,7 @@ class TwinCheck:
     def _weigh(self, twins: TwinRound) -> None:
         by_kind: dict[str, list[tuple[Released, Released]]] = {}
         for first, second in zip(*twins.values, strict=True):
-            self._noise(twins.round, first)
+            self._noise(first)
             known = by_kind.setdefault(first.kind, [])
             if not any(torch.equal(first.released, before.released) for before, _ in known):
                 known.append((first, second))
@@ -222,15 +237,11 @@ class TwinCheck:
             self.releases += len(pairs)
             self._gaps(twins.round, kind, pairs)
 
-    def _noise(self, round_: int, value: Released) -> None:
-        """Whether the noise is there, and its std not below the ledger's."""
+    def _noise(self, value: Released) -> None:
+        """Whether the std at the release point is not below the ledger's."""
         stds = [r.noise.deviation for r in self._of(value.kind) if r.noise.norm is not None]
         if stds and value.std < max(stds) * (1 - 1e-6):
             self.weak[value.kind] = (value.std, max(stds))
-        usable = value.noiseless.abs().reshape(len(value.noiseless), -1).sum(1) < _SWALLOWED * value.std
-        noise = (value.released - value.noiseless).abs().reshape(len(value.released), -1)[usable]
-        if noise.numel() and len(noise) >= _FEW and float(noise.max()) < _SILENT * value.std:
-            self.silent.setdefault(value.kind, round_)
 
     def _of(self, kind: str) -> list[Release]:
         return [r for r in self._ledger.releases if r.kind == kind]

@@ -105,6 +105,9 @@ class Probe:
         self.carriers: list[Message] = []
         """The messages of the round that carry a released value; several may carry the same one."""
         self.noised_labels: Tensor | None = None
+        self.followed = False
+        self.left: list[Tensor] = []
+        """What left release points in the round, for a follower: an engine may process a released value in place."""
 
     def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
         # Those of all records come first, in order; later batches have an order of their own, however large they are.
@@ -130,6 +133,8 @@ class Probe:
                 internal=point.internal,
             )
         )
+        if self.followed:
+            self.left.append(released.clone())
         return released
 
     def record(self, message: Message) -> None:
@@ -142,7 +147,7 @@ class Probe:
 
     def round(self, engine: Engine, round_: int, *recorders: Recorder) -> list[Released]:
         """Run one round of an engine that this probe is attached to; the values that left in it, in order."""
-        self.values, self.carriers = [], []
+        self.values, self.carriers, self.left = [], [], []
         engine.round(round_, Wire(self, *recorders))
         return self.values
 
@@ -167,7 +172,7 @@ class Follower(Probe):
 
     def __init__(self, leader: Probe) -> None:
         super().__init__()
-        self.leader = leader
+        self.leader, leader.followed = leader, True
 
     def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
         led = self.leader.noised_labels
@@ -178,8 +183,8 @@ class Follower(Probe):
     ) -> Tensor:
         place, led = len(self.values), released
         # A release beyond the leader's, or of another shape, is left as it is: the two runs differ there anyway.
-        if place < len(self.leader.values) and self.leader.values[place].released.shape == released.shape:
-            led = self.leader.values[place].released.clone()
+        if place < len(self.leader.left) and self.leader.left[place].shape == released.shape:
+            led = self.leader.left[place].clone()
         return super().released(point, contributions, noiseless, led)
 
 

@@ -28,7 +28,19 @@ from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message, Party
 from vflpriv.laws import Exact
 
-__all__ = ["AUDIT", "Outline", "Sightings", "is_open", "link", "outline", "reconcile", "reconcile_run", "viewers"]
+__all__ = [
+    "AUDIT",
+    "Outline",
+    "Sightings",
+    "covered",
+    "exactly",
+    "is_open",
+    "link",
+    "outline",
+    "reconcile",
+    "reconcile_run",
+    "viewers",
+]
 
 AUDIT = "wire"
 """The name of the audit whose findings these are."""
@@ -97,8 +109,6 @@ class _Sighting:
     seen_by: set[str] = field(default_factory=set)
     rounds: set[int] = field(default_factory=set)
     messages: int = 0
-    bare: list[Message] = field(default_factory=list)
-    """Messages in which it is not a value that a release point released."""
 
 
 class Sightings:
@@ -111,15 +121,14 @@ class Sightings:
         self.repeated: dict[str, list[Message]] = {}
         """By kind, messages on a link that has had another one of the kind in the round."""
         self.sent: Counter[Outline] = Counter()
-        """All messages by their form, where it is known what was released."""
+        """All messages by their form."""
         self._last: dict[tuple[str, int, int, int], Message] = {}
         self.messages = 0
 
-    def record(self, message: Message, released: Sequence[Tensor] | None = None) -> None:
-        """Note a message; `released` are the values that left release points in its round, None if not known."""
+    def record(self, message: Message) -> None:
+        """Note a message."""
         self.messages += 1
-        if released is not None:
-            self.sent[outline(message)] += 1
+        self.sent[outline(message)] += 1
         way = "up" if message.receiver.is_server else "down"
         for name in message.tensors:
             sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=replace(message, tensors={})))
@@ -127,8 +136,6 @@ class Sightings:
             sighting.seen_by |= _observers(message)
             sighting.rounds.add(message.round)
             sighting.messages += 1
-            if released is not None and not any(_same(message.tensors[name], value) for value in released):
-                sighting.bare.append(replace(message, tensors={}))
         if way == "down":
             self.received.setdefault(message.kind, set()).add((message.round, message.device.index))
         place = (message.kind, message.round, message.sender.index, message.receiver.index)
@@ -211,7 +218,7 @@ def _beyond(ledger: Ledger, kind: str, extra: Mapping[Outline, int]) -> list[Fin
     outside = {form for form in extra if not 0 <= form.round < schedule.rounds}
     unknown = sorted(names if outside or not releases else names - listed)
     every = range(schedule.rounds)
-    undeclared = [r for name in unknown for r in _exactly(schedule, kind, name, f"{name} {_EXTRA}", every, ways)]
+    undeclared = [r for name in unknown for r in exactly(schedule, kind, name, f"{name} {_EXTRA}", every, ways)]
     for times in range(max(extra.values())):
         again = _mask(schedule, {form.round for form, n in extra.items() if n > times})
         undeclared += [replace(r, rounds=again, what=f"{r.what}; messages {_EXTRA}") for r in private if again.any()]
@@ -241,9 +248,8 @@ def _tensor(
     *,
     trained: bool,
 ) -> list[Finding]:
-    """Whether some release covers one tensor, and whether it carries the noise that is declared for it."""
+    """Whether some release covers one tensor."""
     covering = [r for r, own in covered(releases, kind, names).items() if name in own]
-    exact = [r for r in covering if r.noise.exact]
     where = f"first in round {sighting.first.round}, {link(sighting.first)}"
     if not covering:
         what = f"tensor {name}: on the wire, but not in the ledger"
@@ -253,20 +259,9 @@ def _tensor(
         )
         # The turns of a transcript's schedule are not its rounds: there, every one counts.
         rounds = sighting.rounds if trained else range(schedule.rounds)
-        undeclared = _exactly(schedule, kind, name, what, rounds, sighting.seen_by)
+        undeclared = exactly(schedule, kind, name, what, rounds, sighting.seen_by)
         return [_finding(f"{kind}/{name}", Verdict.UNSUPPORTED, sentence, sighting.messages, undeclared)]
-    if not trained or exact or not sighting.bare or all(r.once for r in covering):
-        return []
-    first, count = sighting.bare[0], len(sighting.bare)
-    sentence = (
-        f"{count} of {sighting.messages} {kind} messages have a tensor {name} that no release point released (first in "
-        f"round {first.round}, {link(first)}), although the ledger declares {covering[0].noise} on it: it has no "
-        "noise that can be checked, and counts as exact"
-    )
-    bare = {m.round for m in sighting.bare}
-    undeclared = _exactly(schedule, kind, name, f"tensor {name}: without its declared noise", bare, sighting.seen_by)
-    units = frozenset[Unit]().union(*(r.sensitivity for r in covering))
-    return [_finding(f"{kind}/{name}", Verdict.VIOLATED, sentence, count, undeclared, units)]
+    return []
 
 
 def _links(kind: str, sightings: Mapping[str, _Sighting], releases: Sequence[Release]) -> list[Finding]:
@@ -332,7 +327,7 @@ def _mask(schedule: Schedule, rounds: Iterable[int]) -> NDArray[np.bool_]:
     return mask
 
 
-def _exactly(
+def exactly(
     schedule: Schedule, kind: str, name: str, what: str, rounds: Collection[int], seen_by: Collection[str]
 ) -> list[Release]:
     """A tensor as an exact release of everything, to everyone who sees it."""

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from vflpriv.audits.learned.recorded import Split
-from vflpriv.audits.noise import noise_p_value
 from vflpriv.audits.one_run import guess_coins
+from vflpriv.audits.recorded.noise import noise_p_value
 from vflpriv.audits.statistics.one_run import epsilon_one_run, p_value_one_run
 from vflpriv.core.attack import Guess
 from vflpriv.core.canaries import draw_canaries, plant

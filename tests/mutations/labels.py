@@ -220,9 +220,8 @@ class TrueGradient(Split):
 
 
 def _label(name: str, fault: str, change: str, case: Trained, **fields: Any) -> Mutation:
-    return Mutation(
-        name=name, family="labels", fault=fault, change=change, case=case, **{"expected": "noise, two-world", **fields}
-    )
+    common: dict[str, Any] = {"family": "labels", "expected": "flow, two-world", "accepted": (1, 3)}
+    return Mutation(name=name, fault=fault, change=change, case=case, **{**common, **fields})
 
 
 _RR: dict[str, Any] = {"label_protection": "rr", "label_noise": 1.0}

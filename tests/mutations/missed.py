@@ -27,9 +27,9 @@ from tests.mutations.recorded import (
     Recorded,
     Script,
     Training,
-    _claim,
     _once,
     _scalars,
+    claimed,
 )
 from vflpriv.common.random import Stream
 from vflpriv.core.data import VerticalData
@@ -388,28 +388,28 @@ MISSED = (
         "unrecorded",
         "labels over a connection that the recorder is not told of",
         "total leak",
-        Recorded(script=_sent_past_the_recorder([]), ledger=SCALARS + _claim()),
+        Recorded(script=_sent_past_the_recorder([]), ledger=SCALARS + claimed()),
         _outside_leaks,
     ),
     _missed(
         "recorded-public-noise",
         "recorded sums under noise whose seed is the number of the round",
         "total leak",
-        Recorded(script=_hidden_by(_noise_of_round), ledger=SCALARS + _claim()),
+        Recorded(script=_hidden_by(_noise_of_round), ledger=SCALARS + claimed()),
         lambda: _hidden_leaks(_noise_of_round),
     ),
     _missed(
         "recorded-unpredictable",
         "recorded sums without noise, in a signal that varies between rounds by more than the noise would",
         "total leak",
-        Recorded(script=_hidden_by(_loss_of_round), ledger=SCALARS + _claim()),
+        Recorded(script=_hidden_by(_loss_of_round), ledger=SCALARS + claimed()),
         lambda: _hidden_leaks(_loss_of_round),
     ),
     _missed(
         "recorded-small-excess",
         "a recorded training with randomised response of ε = 1.1 where ε = 1 is claimed",
         "+10 % of ε",
-        Recorded(script=_once(_EXCESS), ledger=RESPONSES + _claim()),
+        Recorded(script=_once(_EXCESS), ledger=RESPONSES + claimed()),
         _excess_leaks,
     ),
 )

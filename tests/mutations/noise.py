@@ -300,7 +300,8 @@ def _rows(engine: type[_Rows], **changes: Any) -> Trained:
 
 
 def _noise(name: str, fault: str, change: str, case: Trained, *, fast: bool = False) -> Mutation:
-    return Mutation(name=name, family="noise", fault=fault, change=change, expected="noise", case=case, fast=fast)
+    fields_: dict[str, Any] = {"family": "noise", "expected": "flow, noise", "accepted": (1, 3)}
+    return Mutation(name=name, fault=fault, change=change, case=case, fast=fast, **fields_)
 
 
 def _point(name: str, fault: str, change: str, point: type[Point], *, fast: bool = False, **changes: Any) -> Mutation:

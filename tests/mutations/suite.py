@@ -8,7 +8,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.mutations import clip, controls, labels, ledger, missed, noise, participation, plugins, recorded, state, wire
+from tests.mutations import (
+    clip,
+    controls,
+    labels,
+    ledger,
+    missed,
+    noise,
+    participation,
+    plugins,
+    processed,
+    recorded,
+    recorded_processed,
+    state,
+    wire,
+)
 from tests.mutations.case import Mutation, Outcome
 from tests.mutations.flow.table import read_traced, section
 
@@ -26,12 +40,18 @@ __all__ = [
     "write_results",
 ]
 
-_FAMILIES = (wire, clip, noise, state, participation, labels, ledger, recorded, plugins)
+_FAMILIES = (wire, clip, noise, processed, state, participation, labels, ledger, recorded, recorded_processed, plugins)
 MUTATIONS: tuple[Mutation, ...] = (
     *(mutation for module in _FAMILIES for mutation in module.MUTATIONS),
     *missed.UNEXPLAINED,
 )
-CONTROLS: tuple[Mutation, ...] = (*controls.CONTROLS, *recorded.CONTROLS, *plugins.CONTROLS)
+CONTROLS: tuple[Mutation, ...] = (
+    *controls.CONTROLS,
+    *processed.CONTROLS,
+    *recorded.CONTROLS,
+    *recorded_processed.CONTROLS,
+    *plugins.CONTROLS,
+)
 MISSED = missed.MISSED
 """Broken systems that are known not to be caught."""
 SYSTEMS: tuple[Mutation, ...] = (*MUTATIONS, *MISSED, *CONTROLS)

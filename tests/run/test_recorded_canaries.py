@@ -20,7 +20,7 @@ from tests.run.recorded_systems import (
     response_of_one,
     response_of_three,
 )
-from vflpriv.audits.noise import recorded_noises
+from vflpriv.audits.recorded.noise import recorded_noises
 from vflpriv.audits.scoring.labels import NO_LABELS
 from vflpriv.core.claims import Verdict
 from vflpriv.recording.system import read_recording
@@ -111,11 +111,12 @@ def test_what_rests_on_the_ledger_alone_measures_nothing(tmp_path):
     assert line.startswith(f"label-coins: {missing}; labels, canaries = vflpriv.plant(")
 
 
-def test_noise_that_is_too_small_was_measured(tmp_path):
+def test_noise_that_is_too_small_refutes_nothing(tmp_path):
     folder = recorded(tmp_path / "run", noise_only, classes=2, canaries=0)
     system = read_recording(folder, gaussian_totals(scale=80.0))
     (noise,) = recorded_noises(system.ledger, system.messages, shared=(), confidence=0.95)
-    assert (noise.finding.verdict, noise.finding.measures) == (Verdict.VIOLATED, True)
+    (finding,) = noise.findings((), system.ledger.releases)
+    assert (finding.verdict, finding.measures) == (Verdict.UNMEASURED, False)
 
 
 def test_each_claim_that_canaries_cannot_test_says_why(tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 
-from vflpriv.audits.recorded_noise import NoiseLimit, noise_limit
+from vflpriv.audits.recorded.noise import NoiseLimit, noise_limit
 from vflpriv.common.formatting import clean
 from vflpriv.common.toml import toml_value
 from vflpriv.core.kinds import kind_named

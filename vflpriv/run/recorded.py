@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
 from vflpriv.audits.learned.recorded import Split
 from vflpriv.audits.scoring.attempts import Attempt
@@ -75,7 +77,7 @@ def audit_recorded(
     membership = try_membership(system, [attack for attack in others if attack.target == "membership"], sealed)
     context = replace(context, asked_views=membership.views, attempts=(*attempts, *membership.attempts))
     findings, untested = run_audits(system, context, config.audit)
-    head, wire = system.recording.head, Wire()
+    wire = Wire()
     for message in system.messages:
         wire.send(message)
     return Audited(
@@ -92,8 +94,22 @@ def audit_recorded(
         attempts=attempts,
         features=(*cells, *membership.cells),
         traffic=wire.traffic,
-        assumed=() if head.finished else (f"that there were no rounds after {system.rounds}: {_CUT_OFF}",),
+        assumed=_unrecorded(system),
     )
+
+
+def _unrecorded(system: RecordedSystem) -> tuple[str, ...]:
+    """What budgets take for granted of rounds that the transcript lacks.
+
+    Numbers that leave out the same number of rounds every time are a way to count; empty Poisson batches send nothing.
+    """
+    cut = () if system.recording.head.finished else (f"that there were no rounds after {system.rounds}: {_CUT_OFF}",)
+    steps = np.diff(np.unique([message.round for message in system.messages]))
+    count, batches = int((steps // steps.min() - 1).sum()) if len(steps) else 0, system.config.batches
+    if count <= batches.unrecorded_rounds or batches.batching == "poisson":
+        return cut
+    lacking = f"that nothing was sent in {count} rounds between others, which are not recorded"
+    return (*cut, f"{lacking}: batches.unrecorded_rounds counts them")
 
 
 def _views(system: RecordedSystem, claimed: Sequence[Adversary], sealed: Sealed) -> list[View]:

@@ -5,6 +5,10 @@ that was sent before, so is it of every prediction that is made from that: the e
 prediction) + noise, which is at least as large as the noise alone. So errors that are too small refute the declared
 noise, whatever the signal; and where the signal can be predicted, no noise, too little of it and noise that returns
 all show, however large the signal is beside it.
+
+That values do not hold their noise as they were sent refutes no claim: a value that is scaled, clamped or averaged
+after its noise does not hold it either, and tells no more. A transcript cannot tell the two apart, so that claims about
+such values are unmeasured. So are those about values which were rounded so coarsely that no test could miss the noise.
 """
 
 from __future__ import annotations
@@ -21,21 +25,24 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
-from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, smallest
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
-from vflpriv.core.claims import Verdict
+from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.law import Law
 from vflpriv.core.ledger import Ledger
+from vflpriv.core.releases import Release
 from vflpriv.core.wire import Message
 from vflpriv.laws import Gaussian
+from vflpriv.laws.fit import smallest
 
 __all__ = [
+    "ALPHA",
     "QUESTIONS",
     "Errors",
     "NoiseLimit",
+    "NoiseTest",
     "RecordedNoise",
     "noise_limit",
     "noise_p_value",
@@ -43,11 +50,14 @@ __all__ = [
     "recorded_noises",
 ]
 
+ALPHA = 1e-3
+"""The family-wise error at which recorded values are called too small to hold their noise."""
 _BLOCKS = 8
 _MEAN = 8
 _ENTRIES = 64
 _LAGS = 256
-_DISTINCT = 16
+_DISTINCT, _RETURNS = 16, 4
+"""So many values on a grid show its step; fewer do where each is there so many times."""
 _MOST = 1 << 24
 """Entries of one kind that are looked at."""
 _LEAST = 8
@@ -71,6 +81,16 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoiseTest:
+    """One question about the noise: its p-value, and Holm's over all such questions about the system."""
+
+    name: str
+    question: str
+    p_value: float
+    p_adjusted: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedNoise:
     """Whether recorded messages of one kind can hold their noise; each test's `p_adjusted` is Holm's over all kinds."""
 
@@ -80,6 +100,8 @@ class RecordedNoise:
     messages: int
     tests: tuple[NoiseTest, ...]
     alpha: float = ALPHA
+    coarse: bool = False
+    """Whether the values were rounded so coarsely that they would pass without noise."""
 
     @property
     def p_adjusted(self) -> float:
@@ -91,35 +113,48 @@ class RecordedNoise:
 
     @property
     def holds(self) -> bool:
-        return not self.rejected
+        return not self.rejected and not self.coarse
 
     @property
     def sentence(self) -> str:
         p = f"p {'=' if self.p_adjusted >= 1e-300 else '<'} {max(self.p_adjusted, 1e-300):.2g}"
         declared = f"{self.noise} is said to be on {self.kind}, {self.entries} entries of {self.messages} messages"
-        if self.holds:
-            count = len(self.tests)
-            return f"{declared}: large enough to hold it in {count} {'test' if count == 1 else 'tests'} ({p})"
-        return f"{declared}: too small to hold it {'; '.join(t.question for t in self.rejected)} ({p})"
+        if self.rejected:
+            small = f"too small to hold it {'; '.join(t.question for t in self.rejected)} ({p})"
+            return f"{declared}: as they were sent, they are {small}; it is missing, or they were processed after it"
+        if self.coarse:
+            return f"{declared}: rounded so coarsely that they would pass without it"
+        count = len(self.tests)
+        return f"{declared}: large enough to hold it in {count} {'test' if count == 1 else 'tests'} ({p})"
 
-    @property
-    def finding(self) -> Finding:
-        """Every claim of the recorded system rests on its noise; without claims it counts by itself.
+    def findings(self, claims: Sequence[Claim], releases: Sequence[Release]) -> list[Finding]:
+        """Each claim that rests on this noise is unmeasured if it is not there; without claims it counts by itself.
 
         Values that are large enough may be so without noise: that measures nothing.
         """
-        return Finding(
+        finding = Finding(
             audit="noise",
             subject=self.kind,
-            verdict=Verdict.CONSISTENT if self.holds else Verdict.VIOLATED,
+            verdict=Verdict.CONSISTENT if self.holds else Verdict.UNMEASURED,
             sentence=self.sentence,
             figure=self.p_adjusted,
             measure="p-value of the declared noise",
             p_value=self.p_adjusted,
+            claim_units=frozenset(),
             decides_alone=True,
-            measures=not self.holds,
+            measures=False,
             evidence=self,
         )
+        resting = [] if self.holds else [c for c in claims if any(_rests_on(c, r) for r in releases)]
+        return [finding] + [
+            replace(finding, claim=c.key, unit=c.unit, adversary=c.adversary, p_value=None, decides_alone=False)
+            for c in resting
+        ]
+
+
+def _rests_on(claim: Claim, release: Release) -> bool:
+    """Whether the adversary of a claim sees a release that depends on its unit."""
+    return claim.adversary.kind in release.seen_by and bool(release.sensitivity.get(claim.unit, 0.0))
 
 
 _Computed = dict[str, torch.Tensor]
@@ -156,6 +191,7 @@ def recorded_noises(
             entries=int(tested[kind]["entries"]),
             messages=int(tested[kind]["messages"]),
             alpha=min(ALPHA, 1 - confidence),
+            coarse=bool(tested[kind]["coarse"]),
             tests=tuple(
                 NoiseTest(name=name, question=QUESTIONS[name], p_value=p, p_adjusted=next(adjusted))
                 for name, p in p_values.items()
@@ -173,7 +209,15 @@ def _tested(noise: Law, messages: Sequence[Message], kind: str, shared: bool) ->
         "p_values": torch.tensor([p_values.get(name, torch.nan) for name in QUESTIONS], dtype=torch.float64),
         "entries": torch.tensor(sum(r.stored.size for r in recorded)),
         "messages": torch.tensor(len({(r.round, r.device) for r in recorded})),
+        "coarse": torch.tensor(_coarse(noise, recorded)),
     }
+
+
+def _coarse(noise: Law, recorded: Sequence[_Recorded]) -> bool:
+    """Whether even values that are all predicted exactly would be large enough, with what rounding may have moved."""
+    least = sum(float(noise.sizes(r.rounding(r.x)).sum()) for r in recorded)
+    count = sum(r.stored.size for r in recorded)
+    return count >= _LEAST and float(noise.lower_tail(least, count)) > ALPHA
 
 
 def _named(p_values: torch.Tensor) -> dict[str, float]:
@@ -306,8 +350,9 @@ def _on_a_grid(recorded: list[_Recorded]) -> list[_Recorded]:
     """Where all values are multiples of one step, they were rounded to it after the noise, by half a step at most."""
     if not recorded:
         return recorded
-    values = np.unique(np.concatenate([r.x.ravel()[:4096] for r in recorded[:256]]))
-    if len(values) < _DISTINCT:
+    sample = np.concatenate([r.x.ravel()[:4096] for r in recorded[:256]])
+    values = np.unique(sample)
+    if len(values) < 2 or (len(values) < _DISTINCT and len(sample) < _RETURNS * len(values)):
         return recorded
     step = float(np.diff(values).min())
     multiples = values / step
@@ -318,18 +363,21 @@ def _on_a_grid(recorded: list[_Recorded]) -> list[_Recorded]:
 
 @dataclass(eq=False)
 class Errors:
-    """Sums of the sizes of the errors of one prediction: of all, by time, by device and by entry."""
+    """Sums of the sizes of the errors of one prediction: of all, by time, round, device and entry."""
 
     totals: dict[tuple[str, int], float] = field(default_factory=lambda: defaultdict(float))
     counts: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, sizes: Floats, *, time: int, device: int) -> None:
+    def add(self, sizes: Floats, *, time: int, value: _Recorded) -> None:
         """Add the sizes, (rows, width), of one message's errors."""
         width = sizes.shape[-1]
         by_entry = np.bincount(np.arange(width) * _BLOCKS // max(_BLOCKS, width), sizes.reshape(-1, width).sum(0))
         entries = np.bincount(np.arange(width) * _BLOCKS // max(_BLOCKS, width)) * (sizes.size // width)
         parts = [(("all", 0), float(sizes.sum()), sizes.size), (("time", time), float(sizes.sum()), sizes.size)]
-        parts.append((("device", device), float(sizes.sum()), sizes.size))
+        parts += [
+            ((name, n), float(sizes.sum()), sizes.size)
+            for name, n in (("device", value.device), ("round", value.round))
+        ]
         parts += [(("entry", e), float(t), int(n)) for e, (t, n) in enumerate(zip(by_entry, entries, strict=True))]
         for group, total, number in parts:
             self.totals[group] += total
@@ -471,11 +519,11 @@ def prediction_errors(noise: Law, recorded: Sequence[_Recorded]) -> dict[str, Er
         for name, (known, predicted) in _predictions(past, value, x, source, slots).items():
             if known.any():
                 off = np.abs(x[known] - predicted) + value.rounding(x[known])
-                errors[name].add(noise.sizes(off), time=time, device=value.device)
+                errors[name].add(noise.sizes(off), time=time, value=value)
         for name, fitted in _fits(source.message, x).items():
             target = x[_target(x)]
             off = np.abs(target - fitted) + value.rounding(target)
-            errors[name].add(noise.sizes(off), time=time, device=value.device)
+            errors[name].add(noise.sizes(off), time=time, value=value)
         past.add(value, x, source, slots)
     return dict(errors)
 

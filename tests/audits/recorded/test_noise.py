@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from vflpriv.audits.recorded_noise import QUESTIONS, noise_limit, recorded_noises
+from vflpriv.audits.recorded.noise import QUESTIONS, noise_limit, recorded_noises
+from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.units import Unit
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 
@@ -168,14 +170,32 @@ def test_laplace_noise_that_is_too_small_is_found(fault):
     assert not noise.holds
 
 
-def test_values_rounded_to_a_coarse_step_after_the_noise_are_not_accused():
+@pytest.mark.parametrize(("step", "holds"), [(0.5, False), (STD, True)])
+def test_values_rounded_to_a_coarse_step_after_the_noise_are_not_too_small(step, holds):
+    """Steps so coarse that values would pass without noise say nothing of it."""
     messages = [
         Message(round=m.round, sender=m.sender, receiver=SERVER, kind="rows", tensors={"x": x}, records=m.records)
         for m in transcript(sound, full=True, drift=0.0)
-        for x in [(m.tensors["x"] * 2).round() / 2]
+        for x in [(m.tensors["x"] / step).round() * step]
     ]
     (noise,) = recorded_noises(ledger(), messages, shared=(), confidence=0.95)
-    assert noise.holds, noise.sentence
+    assert not noise.rejected, noise.sentence
+    assert noise.holds == holds
+    assert noise.coarse != holds
+
+
+def test_claims_about_values_without_their_noise_are_unmeasured_and_not_violated():
+    (noise,) = recorded_noises(ledger(), transcript(lambda t, m, shape, g: 0.0), shared=(), confidence=0.95)
+    claims = [
+        Claim.of_epsilon(1.0, 1e-5, key=view, source="", where="", statement="", unit=Unit.RECORD, view=view)
+        for view in ("server", "device(0)")
+    ]
+    seen = {"seen_by": {"server"}, "sensitivity": {Unit.RECORD: 1.0}}
+    finding, *others = noise.findings(claims, ledger(**seen).releases)
+    assert finding.verdict is Verdict.UNMEASURED
+    assert "missing, or they were processed after it" in finding.sentence
+    assert [other.claim for other in others] == ["server"]
+    assert {other.verdict for other in others} == {Verdict.UNMEASURED}
 
 
 def test_one_value_for_all_devices_is_one_release():
@@ -200,7 +220,7 @@ def test_kinds_without_such_noise_or_without_messages_are_not_tested():
 
 
 def test_of_a_long_recording_some_entries_of_every_message_are_looked_at(monkeypatch):
-    monkeypatch.setattr("vflpriv.audits.recorded_noise._MOST", 10_000)
+    monkeypatch.setattr("vflpriv.audits.recorded.noise._MOST", 10_000)
     options = {"rounds": 40, "width": 30}
     (noise,) = recorded_noises(ledger(), transcript(sound, **options), shared=(), confidence=0.95)
     assert (noise.holds, noise.entries, noise.messages) == (True, 80 * 8 * 16, 80)
