@@ -139,6 +139,8 @@ def source_of(kind: str, folder: Path, table: str) -> list[str]:
     ledger.write_text(_with(ledger, table), encoding="utf-8")
     if kind == "function":
         return ["train.py:train", "--trials", "4"]
+    if kind == "script":
+        return ["train.py"]
     with installed(folder, folder):
         runpy.run_path("train.py", run_name="__main__")
         end_recordings()
@@ -173,6 +175,40 @@ def test_a_measuring_audit_runs_on_every_kind_of_source_and_its_figure_is_in_eve
     assert '"figure": 7.77' in (out / "report.json").read_text("utf-8")
 
 
+FOLLOWER = """
+from vflpriv.audits.flow.observation import observe
+from vflpriv.audits.flow.sources import traceable
+from vflpriv.core.audit import Audit, Finding
+from vflpriv.core.claims import Verdict
+from vflpriv.core.systems import Offer
+
+class Meter(Audit):
+    name = "meter"
+    summary = "looks at the messages of the first rounds"
+    needs = frozenset({NEEDS})
+
+    def run(self, source, context):
+        followed, claim = traceable(source), context.claims[0]
+        pair = followed.traced_pair(claim, 3)
+        messages = observe(pair.program(3), followed.traced_view(claim.adversary), followed.seed).messages
+        return [Finding(audit=self.name, subject="first rounds", measure="messages", figure=float(len(messages)),
+                        verdict=Verdict.CONSISTENT, sentence=f"seen: {sorted({m.state for m in messages})}")]
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["engine", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("function", "script"))]
+)
+def test_an_audit_that_follows_programs_is_given_them_by_every_source_that_can_be_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setitem(globals(), "METER", FOLLOWER)
+    report, _, _ = metered(tmp_path, kind, "flow = false", needs="Offer.TRACE")
+    (row,) = (row for row in report.systems[0].evidence.findings if row.audit == "meter")
+    assert row.figure > 0
+    assert row.sentence.startswith("seen: ['")
+
+
 @pytest.mark.parametrize("kind", ["engine", "transcript", "function"])
 def test_it_can_be_turned_off_on_every_kind_of_source(tmp_path: Path, kind: str) -> None:
     report, _, _ = metered(tmp_path, kind, "meter = false")
@@ -202,7 +238,7 @@ def test_what_it_needs_and_a_source_does_not_offer_stands_under_not_tested(tmp_p
 def test_audits_of_all_three_kinds_of_source_are_registered_and_ask_what_a_source_offers(tmp_path: Path) -> None:
     report, _, _ = metered(tmp_path, "function", "meter = true", needs="Offer.WORLDS, Offer.MESSAGES")
     claim = report.systems[0].claims[0]
-    assert [row.audit for row in claim.measurements] == ["two-world", "meter"]
+    assert [row.audit for row in claim.measurements if row.audit != "flow"] == ["two-world", "meter"]
     assert not [line for line in report.not_tested if "a transcript" in line and "does not offer" in line]
     missing = "it needs canaries in labels, whose coins are known, which a training function does not offer here"
     assert any(line.endswith(f"label-coins: {missing}") for line in report.not_tested)
