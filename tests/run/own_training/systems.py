@@ -137,3 +137,10 @@ def branching(wire, world, seed):
     drawn = noises(seed, STD)
     for t, noise in enumerate(drawn):
         wire.down(t, 0, "answer", {"x": torch.zeros(RECORDS) + noise + (5 if world else 0)}, torch.arange(RECORDS))
+
+
+def of_arrays(wire, world, seed):
+    """Sound, and in NumPy."""
+    labels = labels_of(world).numpy()
+    for t, noise in enumerate(noises(seed, STD)):
+        wire.down(t, 0, "answer", {"x": labels + noise.numpy()}, np.arange(RECORDS))

@@ -52,3 +52,9 @@ def test_worlds_of_labels_say_nothing_of_features(tmp_path):
     report = audited(tmp_path, "sound", count=0, claim=[claim("features", unit="features"), claim("labels")])
     assert flow(report, "features").figures is None
     assert flow(report, "labels").verdict is Verdict.CONSISTENT
+
+
+def test_functions_without_torch_are_left_to_trials(tmp_path):
+    finding = flows(tmp_path, "of_arrays")
+    assert finding.verdict is Verdict.NOT_APPLICABLE
+    assert "no tensors of torch" in finding.sentence

@@ -70,12 +70,14 @@ def _followed_world(wire: FlowWire) -> Any:
     return wire.private(torch.tensor(0), torch.tensor(1), what=what).item()
 
 
-def handed_over(training: OwnTraining, worlds: TrialsConfig, seed: int) -> list[Tensor | None]:
+def handed_over(training: OwnTraining, worlds: TrialsConfig, seed: int) -> list[Tensor | None] | str:
     """What each call before the second round hands over in world 1, None where it is the same as in world 0.
 
-    Nothing if tensors do not show what differs.
+    Nothing if tensors do not show what differs; of trainings without torch the reason why they are not followed.
     """
-    first, second = (_given(training, worlds, world, seed) for world in (0, 1))
+    (first, of_torch), (second, _) = (_given(training, worlds, world, seed) for world in (0, 1))
+    if not of_torch:
+        return "a trace follows operations of torch, and what this function sends are no tensors of torch"
     if [given[:2] for given in first] != [given[:2] for given in second]:
         return []
     others: list[Tensor | None] = []
@@ -86,8 +88,9 @@ def handed_over(training: OwnTraining, worlds: TrialsConfig, seed: int) -> list[
     return others if any(other is not None for other in others) else []
 
 
-def _given(training: OwnTraining, worlds: TrialsConfig, world: int, seed: int) -> _Given:
+def _given(training: OwnTraining, worlds: TrialsConfig, world: int, seed: int) -> tuple[_Given, bool]:
     given: _Given = []
+    made: list[TracingWire] = []
 
     def note(tracing: TracingWire, what: str, device: int | None, values: Any, records: Any) -> None:
         del tracing, records
@@ -95,8 +98,8 @@ def _given(training: OwnTraining, worlds: TrialsConfig, world: int, seed: int) -
         given.append((what, "server" if device is None else device, kept))
 
     def program(wire: FlowWire) -> None:
-        tracing = TracingWire(wire, holder=note, rounds=1, **sizes(worlds))
-        _run(training, tracing, world, wire.given_seed())
+        made.append(TracingWire(wire, holder=note, rounds=1, **sizes(worlds)))
+        _run(training, made[0], world, wire.given_seed())
 
     plain_run(program, seed, world=world)
-    return given
+    return given, made[0].of_torch

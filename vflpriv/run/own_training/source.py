@@ -67,15 +67,18 @@ class TrainingFunction(RecordedSystem):
         reason = worlds_refusal(self, claim)
         if reason is not None:
             return reason
+        held = self._handed_over
+        if isinstance(held, str):
+            return held
 
         def program(first: int) -> Program:
             hidden = hidden_kinds(self.config, claim.adversary) | self._ciphertexts(claim.adversary)
-            return function_program(self.training, self.worlds, self._handed_over, hidden=hidden, rounds=first)
+            return function_program(self.training, self.worlds, held, hidden=hidden, rounds=first)
 
         return TracedPair(what=f"the two worlds of {self.training.name}", program=program)
 
     @cached_property
-    def _handed_over(self) -> list[Tensor | None]:
+    def _handed_over(self) -> list[Tensor | None] | str:
         return handed_over(self.training, self.worlds, self.seed)
 
     def _ciphertexts(self, adversary: Adversary) -> frozenset[str]:

@@ -50,6 +50,8 @@ class TracingWire(CheckedWire):
         super().__init__(devices=devices, classes=classes, records=records, name=name)
         self.wire, self._holder, self._hidden, self._rounds = wire, holder, hidden, rounds
         self._arrived: dict[str, Tensor] = {}
+        self.of_torch = False
+        """Whether any message holds a tensor of torch."""
         self.batches: list[Tensor] = []
         """The records of each round of watched modules."""
 
@@ -112,6 +114,7 @@ class TracingWire(CheckedWire):
             followed = {name: _followed(value) for name, value in tensors.items()}
         entry, _ = super().add(way, round_, device, kind, followed, ids, to=to, at_once=at_once)
         for name, value in tensors.items():
+            self.of_torch |= isinstance(value, Tensor)
             if isinstance(value, Tensor) and value.dtype == self._arrived[name].dtype:
                 # Whoever sent it goes on with what is known by now, not with what it was made of.
                 value.data = self._arrived[name].clone()
