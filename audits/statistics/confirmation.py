@@ -8,8 +8,11 @@ probability of at most α, whatever the first trials showed, and of α² where b
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from statistics import NormalDist
 
 from vflpriv.common.formatting import p_value
 from vflpriv.core.audit import AuditContext, ClaimTest, Finding
@@ -18,9 +21,9 @@ from vflpriv.core.claims import Claim, Verdict
 __all__ = ["MORE", "by_both", "suspected", "times_as_many"]
 
 MORE = 4
-"""How many times as many fresh trials confirm what the first ones show barely; what is clear, as many."""
-_CLEAR = 1e-2
-"""A p-value that is smaller than the level of verdicts by this factor is clear."""
+"""At most so many times as many fresh trials confirm what the first ones showed."""
+_ERRORS = 3
+"""Standard errors by which fresh trials may show less and still refute: one in a thousand shows less than that."""
 
 
 def suspected(groups: Iterable[Collection[Finding]], context: AuditContext) -> frozenset[str]:
@@ -40,9 +43,15 @@ def suspected(groups: Iterable[Collection[Finding]], context: AuditContext) -> f
 
 
 def times_as_many(findings: Iterable[Finding], context: AuditContext) -> int:
-    """How many times as many fresh trials confirm these findings: more, where one refutes its claim barely."""
+    """How many times as many fresh trials confirm these findings: more, where one refutes its claim barely.
+
+    A p-value is that of some number of standard errors, which grows with the root of the number of trials.
+    """
     weakest = max((f.p_value or 0.0 for f in findings), default=0.0)
-    return 1 if weakest <= _CLEAR * context.verdict_alpha else MORE
+    if weakest <= sys.float_info.min:
+        return 1
+    seen, asked = (-NormalDist().inv_cdf(p) for p in (weakest, context.verdict_alpha))
+    return min(MORE, math.ceil(((asked + _ERRORS) / seen) ** 2))
 
 
 def by_both(first: Finding, fresh: Finding) -> Finding:

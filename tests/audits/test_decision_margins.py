@@ -108,7 +108,7 @@ def test_a_test_refutes_at_its_level_if_its_figure_is_above_the_claim(p: float, 
 def test_budgets_are_compared_at_the_level_that_their_number_leaves(p: float, number: int, refuted: bool) -> None:
     """Bonferroni over the comparisons, of which findings that are no tests of a finite budget are none."""
     tests = [meter(LOOSE, figure=3.0, p=1.0, against=above(p)) for _ in range(number)]
-    others = [premise("holds", verdict=Verdict.CONSISTENT), meter(LOOSE, figure=3.0, p=None)]
+    others = [premise("holds", verdict=Verdict.CONSISTENT), meter(LOOSE, figure=0.5, p=None)]
     unbounded = about("unbounded", Unit.LABEL, 5.0)
     nothing = meter(unbounded, figure=3.0, p=1.0)
     accounted = {"loose": Accounted(rigorous=bounded(1.0)), "unbounded": Accounted(rigorous=bounded(math.inf))}
@@ -116,13 +116,17 @@ def test_budgets_are_compared_at_the_level_that_their_number_leaves(p: float, nu
     assert refuted_budgets(decide([given], alpha=0.01)) == (["loose"] if refuted else [])
 
 
-def test_a_budget_of_what_does_not_apply_and_a_proof_are_compared_with_nothing() -> None:
+def test_a_budget_of_what_does_not_apply_is_compared_with_nothing() -> None:
     test = meter(LOOSE, figure=3.0, p=1.0, against=above(1e-9))
     accounted = {"loose": Accounted(rigorous=bounded(1.0), not_applicable="nothing to protect")}
     given = SystemEvidence(key="s", claims=(LOOSE,), accounted=accounted, findings=(test,))
     assert refuted_budgets(decide([given], alpha=0.01)) == []
-    proof = meter(LOOSE, figure=3.0, p=None, against=above(1e-9))
-    assert refuted_budgets(decided(proof, upper=1.0)) == []
+
+
+@pytest.mark.parametrize(("figure", "refuted"), [(0.5, False), (1.0 + 5e-5, False), (1.001, True)])
+def test_a_figure_that_is_certain_refutes_a_budget_below_it_without_a_level(figure: float, refuted: bool) -> None:
+    proof = meter(LOOSE, figure=figure, p=None)
+    assert refuted_budgets(decided(proof, upper=1.0)) == (["loose"] if refuted else [])
 
 
 @pytest.mark.parametrize(("figure", "refuted"), [(1.0, False), (1.0 + 5e-7, False), (1.0 + 2e-6, True), (1.5, True)])

@@ -29,6 +29,7 @@ STEPS: list[Call] = re.findall(r"^\| `([\w/.]+)` \| `([\w.]+)` \|", PAGE, re.MUL
 ROUND = re.findall(r"^- `([\w/.]+\.py)`", PAGE, re.MULTILINE)
 BESIDE_THE_ROUND = {
     "vflpriv/common/lazy.py",
+    "vflpriv/common/philox.py",
     "vflpriv/core/law.py",
     "vflpriv/laws/continuous.py",
     "vflpriv/laws/grid.py",

@@ -15,7 +15,7 @@ from vflpriv.recording.ledger_file import LedgerConfig
 
 __all__ = ["ledger", "memorised", "never_trained", "noised", "recorded"]
 
-RECORDS, WIDTH, CLASSES = 260, 600, 2
+RECORDS, WIDTH, CLASSES, BATCHES = 260, 600, 2, 5
 
 
 def memorised(rows: Tensor, labels: Tensor, trained: Tensor, generator: torch.Generator) -> Tensor:
@@ -60,7 +60,7 @@ def recorded(
     with vflpriv.record(folder, devices=1, classes=CLASSES, records=RECORDS, fresh=True, **options) as wire:
         wire.labels(labels)
         wire.members(planted)
-        for t, batch in enumerate(trained.split(40)):
+        for t, batch in enumerate(trained.chunk(BATCHES)):
             wire.up(t, 0, "embeddings", {"embedding": rows[batch, :4]}, batch)
         is_out = torch.isin(planted.records, planted.left_out)
         members_first = torch.cat((planted.records[~is_out], planted.records[is_out]))
@@ -68,7 +68,7 @@ def recorded(
         confidences = system(rows, labels, trained, generator)
         halves = asked.split(len(asked) // 2 + 1)
         for place, half in enumerate(halves):
-            round_ = 20 + (place if ask == "in several rounds" else 0)
+            round_ = BATCHES + (place if ask == "in several rounds" else 0)
             wire.down(round_, 0, "predictions", {"confidences": confidences[half]}, half)
     return folder
 

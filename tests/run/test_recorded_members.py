@@ -38,7 +38,7 @@ def test_a_memorising_model_whose_predictions_are_published_is_refuted(unit, tmp
     cells = {cell.adversary: cell for cell in system.features}
     assert set(cells) == {"server", "device(0)", "model", "eavesdropper", "outsider"}
     assert all(cell.low > 0.1 and cell.unit == unit for cell in cells.values())
-    assert not [line for line in report.not_tested if "canaries" in line or "coins" in line]
+    assert not [line for line in report.not_tested if "membership" in line or "plant_members" in line]
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -104,8 +104,8 @@ def test_coins_measure_the_unit_that_they_decided_about_and_no_other(planted, cl
     ("options", "expected"),
     [
         ({"trains_on_all": True}, "a canary that its coin leaves out takes part in round 0 (embeddings)"),
-        ({"ask": "in several rounds"}, "takes part in round 21 (predictions), where not all canaries do"),
-        ({"ask": "all but one"}, "takes part in round 20 (predictions), where not all canaries do"),
+        ({"ask": "in several rounds"}, "takes part in round 6 (predictions), where not all canaries do"),
+        ({"ask": "all but one"}, "takes part in round 5 (predictions), where not all canaries do"),
         ({"canaries": 12}, "12 membership canaries were recorded, and fewer than 20 say nothing"),
     ],
 )

@@ -114,10 +114,11 @@ def test_more_records_in_a_batch_need_more(variant: str, monkeypatch: Any) -> No
 
 
 @pytest.mark.parametrize("variant", ["dpzv-lean", "zoo-vfl", "vimadmm"])
-def test_a_loose_bound_is_above_the_exact_number(variant: str, monkeypatch: Any) -> None:
-    loose = replica_bytes(make_system(variant))
-    monkeypatch.setattr(memory, "_LITTLE", 0)
-    assert replica_bytes(make_system(variant)) < loose <= 4 << 20
+def test_a_loose_bound_is_above_the_exact_number(variant: str) -> None:
+    """Of all rounds in earnest: a rehearsal draws by tensor operations, which take more than the C extension does."""
+    loose, system, cpu = replica_bytes(make_system(variant)), make_system(variant), torch.device("cpu")
+    one, two = (memory._rehearsed(system, replicas, range(system.schedule.rounds), cpu) for replicas in (1, 2))
+    assert two - one < loose <= 4 << 20
 
 
 def test_what_needs_much_is_not_trained_to_find_that_out(monkeypatch: Any) -> None:

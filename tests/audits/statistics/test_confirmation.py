@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -100,6 +102,18 @@ def test_what_is_refuted_barely_is_tested_with_more() -> None:
     first = trial(3.0, np.random.default_rng(4))
     barely = replace(first, p_value=0.5 * CONTEXT.verdict_alpha)
     assert (times_as_many([first], CONTEXT), times_as_many([first, barely], CONTEXT)) == (1, MORE)
+    assert times_as_many([replace(first, p_value=0.0)], CONTEXT) == 1
+
+
+@pytest.mark.parametrize("errors", [1.3, 2.0, 3.0, 4.5])
+def test_fresh_trials_confirm_what_is_true_however_clear_it_was(errors: float) -> None:
+    """Of a statistic whose mean is as far from the claim as the first trials showed, one in a thousand falls short."""
+    normal, level = NormalDist(), CONTEXT.verdict_alpha
+    first = replace(trial(3.0, np.random.default_rng(4)), p_value=normal.cdf(-errors))
+    times = times_as_many([first], CONTEXT)
+    missed = normal.cdf(-normal.inv_cdf(level) - errors * math.sqrt(times))
+    assert missed < 1e-3 or times == MORE
+    assert times == 1 or normal.cdf(-normal.inv_cdf(level) - errors * math.sqrt(times - 1)) > 1e-3
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.5, Verdict.VIOLATED), (1.0, Verdict.CONSISTENT)])

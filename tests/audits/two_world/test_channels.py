@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from tests.support import make_system, toy_data
-from vflpriv.audits.statistics.bounds import mu_error_rate, p_value_gdp, p_value_rectangle
+from vflpriv.audits.statistics.bounds import epsilon_error_rate, mu_error_rate, p_value_gdp, p_value_rectangle
 from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.audits.two_world.canaries import plan, strongest_unit
 from vflpriv.audits.two_world.methods import METHODS, canary_unit, canary_units, choose
@@ -253,8 +253,9 @@ def test_exact_embeddings_refute_a_claim_about_absence_before_the_server():
     by_claim = {finding.claim: finding for finding in TwoWorldAudit().run(system, context)}
     assert [by_claim[key].verdict for key in ("absent", "replaced", "absent-curve")] == [Verdict.VIOLATED] * 3
     assert by_claim["weak"].verdict is Verdict.CONSISTENT
-    trials = {key: finding.figure for key, finding in by_claim.items()}
-    assert trials["absent"] < 0.51 * trials["replaced"]
+    errors = by_claim["absent"].measurement.errors
+    whole = epsilon_error_rate(errors, claims[0].of_replacement().delta, context.confidence)
+    assert by_claim["absent"].figure == pytest.approx(whole / 2)
     assert by_claim["absent"].p_value > by_claim["replaced"].p_value
 
 
