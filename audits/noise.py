@@ -133,7 +133,8 @@ def noise_of_kinds(system: System) -> list[NoiseOfKind]:
 def smallest_noise(system: System, claims: Sequence[Claim], kinds: Sequence[str]) -> dict[str, float]:
     """Of each of these kinds, the smallest std of the noise that seals its messages, as the flow audit sees them.
 
-    A seal on a value that is sent later, in whatever form, counts for the messages that it reaches first.
+    A seal on a value that is sent later, in whatever form, counts for the messages that it reaches first. What was
+    computed from released values alone has no noise but theirs, in another size.
     """
     source, sizes = traceable(system), dict[str, float]()
     rounds = min(FlowSettings().rounds, source.rounds)
@@ -145,15 +146,17 @@ def smallest_noise(system: System, claims: Sequence[Claim], kinds: Sequence[str]
         observed = observe(pair.program(rounds), source.traced_view(claim.adversary), source.seed)
         if observed.trace is None:
             continue
-        seen = set[int]()
+        shown, known = set[int](), torch.empty(0, dtype=torch.int64)
         for message in observed.messages:
-            new = [n for n in message.trail.seals if n not in seen]
-            seen.update(new)
-            seals = [seal for n in new if isinstance(seal := observed.trace.seals[n], Seal) and seal.taint]
-            for seal in seals if message.trail.message.kind in kinds else ():
-                least = float(_stds(seal, observed.trace.draws).min())
-                kind = message.trail.message.kind
-                sizes[kind] = min(sizes.get(kind, least), least)
+            new = [n for n in message.trail.seals if n not in shown]
+            shown.update(new)
+            for seal in (s for n in new if isinstance(s := observed.trace.seals[n], Seal) and s.taint):
+                used = seal.rows.used
+                fresh = not bool(torch.isin(used, known).all())
+                known = torch.cat([known, used])
+                if fresh and (kind := message.trail.message.kind) in kinds:
+                    least = float(_stds(seal, observed.trace.draws).min())
+                    sizes[kind] = min(sizes.get(kind, least), least)
     return sizes
 
 

@@ -16,7 +16,7 @@ from vflpriv.common.random import Drawn
 from vflpriv.core.audit import AuditContext
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.units import Unit
-from vflpriv.laws import Gaussian
+from vflpriv.laws import Exact, Gaussian
 
 LATE = 104
 """A round that the flow audit does not follow."""
@@ -50,7 +50,14 @@ class _Quiet(Point):
 
 
 class _Own(Point):
-    """Noise of the right law, from a generator that nobody is told of."""
+    """Noise of the right law, from a generator of its own."""
+
+    def drawn(self, contributions, normals):
+        return torch.randn(normals.shape)
+
+
+class _Seeded(Point):
+    """Noise of the right law, which follows from the seed that the engine is configured with."""
 
     def drawn(self, contributions, normals):
         generator = torch.Generator().manual_seed(self.engine.seed + contributions.round)
@@ -105,6 +112,12 @@ def test_noise_that_is_there_in_another_way_is_a_note(point):
     assert finding.verdict is Verdict.NOT_APPLICABLE
     assert len(finding.evidence.without) == 12
     assert not finding.undeclared
+
+
+def test_noise_that_follows_from_a_public_seed_is_none():
+    (finding,) = audited(_Seeded, claim())
+    assert finding.verdict is Verdict.UNSUPPORTED
+    assert [r.noise for r in finding.undeclared] == [Exact()]
 
 
 def test_the_smallest_noise_is_that_of_seals():

@@ -48,7 +48,7 @@ def test_trials_show_nobody_what_the_ledger_says_it_cannot_decrypt(tmp_path):
 
 
 def test_too_few_trials_accuse_nobody(tmp_path):
-    report = audited(tmp_path, "low_bit", count=40)
+    report = audited(tmp_path, "of_arrays", count=40)
     assert not measured(report).refutes
     assert "at least 30 are wanted" in report.systems[0].claims[0].reason
 
