@@ -111,15 +111,21 @@ def _product(bound: float, factor: float) -> float:
 class Fact:
     """What is known of a private tensor, whatever the private data are, if what enters a clip is finite.
 
-    A *row* is what lies at one place of the axis of records.
+    A *row* is what lies at one place of the axis.
     """
 
     axis: int | None = None
-    """The axis of records, if each row is computed from its own record and public values alone."""
+    """The axis along which bounds on rows hold; that of records where each row is of one."""
+    own: bool = True
+    """Whether each row is computed from its own record and public values alone."""
+    order: int = 0
+    """Of which records the rows are: rows of another order are those of other records."""
     row: Bounds = field(default_factory=dict)
     """On the L2 norm of each row."""
     whole: Bounds = field(default_factory=dict)
     """On the L2 norm of the tensor."""
+    long: Bounds = field(default_factory=dict)
+    """The L2 norm of each row is at least this."""
     entry: Bounds = field(default_factory=dict)
     """On the size of each entry."""
     low: Bounds = field(default_factory=dict)
@@ -169,7 +175,7 @@ class Fact:
         client = min(known.client, apart * size)
         change = min(known.replace, client)
         away = min(known.remove, change)
-        if self.axis is not None:
+        if self.axis is not None and self.own:
             row = constant(self.rows(width))
             change = min(change, apart * row)
             away = min(away, change, row if self.vanishes else math.inf)
@@ -193,7 +199,7 @@ class Fact:
 
     def changed(self, **fields: object) -> Fact:
         """The same with other fields; it is another tensor then, of which squares and directions are not known."""
-        other = {"tensor": None, "square": None, "along": False, "single": False, **fields}
+        other = {"tensor": None, "square": None, "along": False, "single": False, "long": {}, **fields}
         return replace(self, **other)  # type: ignore[arg-type]
 
     def alone(self) -> Fact:

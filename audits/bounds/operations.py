@@ -16,7 +16,22 @@ from torch import Tensor
 
 from vflpriv.audits.bounds.facts import CONSTANT, UNKNOWN, Bounds, Fact, Moves, constant, least, norm_of, times
 
-__all__ = ["RULES", "Operation", "entrywise", "keeps_axis", "width_of"]
+__all__ = [
+    "RULES",
+    "Operation",
+    "axis_of",
+    "broadcast",
+    "by_public",
+    "entrywise",
+    "keeps_axis",
+    "moved_axis",
+    "product_of_matrices",
+    "rule",
+    "size_of",
+    "width_of",
+    "without_rows",
+    "without_size",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +61,18 @@ class Operation:
         return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
 
 
+def axis_of(given: Sequence[Fact]) -> tuple[int | None, bool, int]:
+    """The axis along which all of these have rows, whether each row of all is of its own record, and their order."""
+    axis = given[0].axis if len({fact.axis for fact in given}) == 1 else None
+    own = axis is not None and all(fact.own for fact in given) and len({fact.order for fact in given}) == 1
+    return axis, own, given[0].order
+
+
 Rule = Callable[[Operation], Fact | None]
 RULES: dict[str, Rule] = {}
 
 
-def _rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[Rule], Rule]:
     def enter(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, rule))
         return rule
@@ -74,7 +96,7 @@ def keeps_axis(shape: Sequence[int], axis: int, new: Sequence[int]) -> int | Non
     return places[0] if places else None
 
 
-def _size(value: Any) -> float:
+def size_of(value: Any) -> float:
     """The largest size of a public number or tensor."""
     if isinstance(value, Tensor):
         return float(value.detach().abs().max()) if value.numel() else 0.0
@@ -88,28 +110,31 @@ def _scaled(bounds: Bounds, factor: float) -> dict[Any, float]:
 # Shapes
 
 
-@_rule("detach", "alias", "clone", "_to_copy", "contiguous", "lift_fresh")
+@rule("detach", "alias", "clone", "_to_copy", "contiguous", "lift_fresh")
 def _same(op: Operation) -> Fact | None:
     return op.first
 
 
-@_rule("view", "_unsafe_view", "reshape", "_reshape_alias")
+@rule("view", "_unsafe_view", "reshape", "_reshape_alias")
 def _view(op: Operation) -> Fact | None:
-    return _moved_axis(op, lambda axis: keeps_axis(op.args[0].shape, axis, op.out.shape))
+    return moved_axis(op, lambda axis: keeps_axis(op.args[0].shape, axis, op.out.shape))
 
 
-@_rule("unsqueeze", "squeeze", "flatten")
+@rule("unsqueeze", "squeeze", "flatten")
 def _inserted(op: Operation) -> Fact | None:
     return _view(op)
 
 
-@_rule("squeeze_", "unsqueeze_")
+@rule("squeeze_", "unsqueeze_")
 def _inserted_in_place(op: Operation) -> Fact | None:
     """The argument has its new shape already, in which the old axis of records would be another one."""
-    return op.first if op.first.axis is None else None
+    fact = op.first
+    if fact.axis is not None and fact.own:
+        return None
+    return fact.changed(axis=None, row={}, tensor=fact.tensor, square=fact.square)
 
 
-@_rule("transpose", "t", "permute")
+@rule("transpose", "t", "permute")
 def _permuted(op: Operation) -> Fact | None:
     size = op.args[0].dim()
     order = list(range(size))
@@ -118,16 +143,16 @@ def _permuted(op: Operation) -> Fact | None:
     elif size > 1:
         first, second = (int(d) % size for d in (op.args[1:3] if op.name == "transpose" else (0, 1)))
         order[first], order[second] = order[second], order[first]
-    return _moved_axis(op, order.index)
+    return moved_axis(op, order.index)
 
 
-@_rule("expand")
+@rule("expand")
 def _expanded(op: Operation) -> Fact | None:
     fact, before, after = op.first, op.args[0].shape, op.out.shape
     offset = len(after) - len(before)
     grown = op.out.numel() / max(op.args[0].numel(), 1)
     if grown == 1:
-        return _moved_axis(op, lambda axis: axis + offset)
+        return moved_axis(op, lambda axis: axis + offset)
     axis = None if fact.axis is None else fact.axis + offset
     kept = axis is not None and after[axis] == before[axis - offset]
     return Fact(
@@ -143,57 +168,27 @@ def _expanded(op: Operation) -> Fact | None:
     )
 
 
-def _moved_axis(op: Operation, place: Callable[[int], int | None]) -> Fact:
+def moved_axis(op: Operation, place: Callable[[int], int | None]) -> Fact:
     """All elements are there, and each row is one still if the axis is."""
     fact = op.first
     axis = None if fact.axis is None else place(fact.axis)
     if axis is not None or fact.axis is None:
         return fact.changed(axis=axis, tensor=fact.tensor, square=fact.square, along=fact.along)
-    size = op.args[0].shape
-    moves = fact.moved(size[fact.axis], width_of(op.args[0], fact.axis))
-    whole = fact.all(size[fact.axis], width_of(op.args[0], fact.axis))
-    return fact.changed(axis=None, row={}, whole=whole, tensor=fact.tensor, square=fact.square, moves=moves)
+    return without_rows(op.args[0], fact).changed(tensor=fact.tensor, square=fact.square)
 
 
-@_rule("select", "slice", "narrow", "split_with_sizes", "split", "index_select")
-def _part(op: Operation) -> Fact | None:
-    """Some columns of all rows; some rows are a tensor of which no row is known to be whose."""
-    fact, axis = op.first, op.first.axis
-    dim = int(op.argument(2 if op.name.startswith("split") else 1, "dim", 0)) % op.args[0].dim()
-    if axis is not None and dim == axis:
-        return Fact(entry=fact.entries(), low=fact.low, finite=fact.finite, positive=fact.positive)
-    if axis is not None and op.name == "select" and dim < axis:
-        axis -= 1
-    return fact.changed(axis=axis)
-
-
-@_rule("cat")
-def _joined(op: Operation) -> Fact | None:
-    """Columns of the same rows beside each other."""
-    facts = [op.known(tensor) for tensor in op.args[0]]
-    dim = int(op.argument(1, "dim", 0)) % op.out.dim()
-    private = [fact for fact in facts if fact is not None]
-    axes = {fact.axis for fact in private}
-    if len(axes) != 1 or None in axes or dim in axes or any(fact is None for fact in facts):
-        return None
-    axis = private[0].axis
-    squares = 0.0
-    for tensor, fact in zip(op.args[0], private, strict=True):
-        squares += constant(fact.rows(width_of(tensor, axis))) ** 2
-    return Fact(
-        axis=axis,
-        row=least({CONSTANT: math.sqrt(squares)}),
-        entry=least({CONSTANT: max(constant(fact.entries()) for fact in private)}),
-        finite=all(fact.finite for fact in private),
-        positive=all(fact.positive for fact in private),
-        vanishes=all(fact.vanishes for fact in private),
-    )
+def without_rows(tensor: Tensor, fact: Fact) -> Fact:
+    """What is known of all rows together."""
+    if fact.axis is None:
+        return fact
+    rows, width = tensor.shape[fact.axis], width_of(tensor, fact.axis)
+    return fact.changed(axis=None, row={}, whole=fact.all(rows, width), moves=fact.moved(rows, width))
 
 
 # Norms
 
 
-@_rule("linalg_vector_norm", "norm")
+@rule("linalg_vector_norm", "norm")
 def _norm(op: Operation) -> Fact | None:
     order = op.argument(1, "ord" if op.name == "linalg_vector_norm" else "p", 2)
     dims = _dims(op, op.argument(2, "dim"))
@@ -201,7 +196,8 @@ def _norm(op: Operation) -> Fact | None:
     if level is None:
         return None
     if order is None or float(order) == 2.0:
-        return _of_norm(op, norm_of(op.named(op.args[0]), level), dims)
+        size = norm_of(op.named(op.args[0]), level)
+        return _of_norm(op, size, dims, low=least(size, op.first.long) if level == "row" else size)
     if float(order) == math.inf:
         # The largest entry is at most the norm, and at least the norm over the square root of their number.
         size = norm_of(op.named(op.args[0]), level)
@@ -246,7 +242,7 @@ def _after(op: Operation, dims: Sequence[int]) -> int | None:
     return axis if op.out.dim() == op.args[0].dim() else axis - sum(d < axis for d in dims)
 
 
-@_rule("sum", "mean")
+@rule("sum", "mean")
 def _sum(op: Operation) -> Fact | None:
     fact, tensor = op.first, op.args[0]
     dims = _dims(op, op.argument(1, "dim"))
@@ -255,6 +251,8 @@ def _sum(op: Operation) -> Fact | None:
     if fact.square is not None and op.name == "sum" and (level := _level(op, dims)) is not None:
         square = times({CONSTANT: 1.0}, norm_of(fact.square, level), 2.0)
         return _of_norm(op, square, dims)
+    if not fact.own and fact.axis in dims:
+        fact = without_rows(tensor, fact)
     if fact.axis is None or fact.axis not in dims:
         return _within_rows(op, fact, dims, scale * math.sqrt(count))
     rows, row = tensor.shape[fact.axis], constant(fact.rows(width_of(tensor, fact.axis)))
@@ -265,7 +263,7 @@ def _sum(op: Operation) -> Fact | None:
 def _within_rows(op: Operation, fact: Fact, dims: Sequence[int], factor: float) -> Fact:
     """By Cauchy and Schwarz a sum of so many entries is at most the root of their number times their norm."""
     return Fact(
-        axis=_after(op, dims),
+        axis=_after(op, dims) if fact.axis is not None else None,
         row=_scaled(fact.rows(width_of(op.args[0], fact.axis)), factor) if fact.axis is not None else {},
         whole=_scaled(fact.whole, factor),
         finite=fact.finite,
@@ -275,16 +273,21 @@ def _within_rows(op: Operation, fact: Fact, dims: Sequence[int], factor: float) 
     )
 
 
-def _over_records(fact: Fact, row: float, rows: int) -> Fact:
-    """A sum of a term from each record, none of them longer than this."""
+def _over_records(fact: Fact, row: float, rows: int, *, own: bool = True) -> Fact:
+    """A sum of rows, none of them longer than this, and each of a record of its `own` or not."""
     apart = math.sqrt(2) if fact.positive else 2.0
-    alone = row if fact.vanishes else apart * row
+    alone, moving = row if fact.vanishes else apart * row, 1 if own else rows
     return Fact(
         whole=least({CONSTANT: rows * row}),
         finite=fact.finite,
         positive=fact.positive,
         vanishes=fact.vanishes,
-        moves=Moves(replace=apart * row, remove=alone, client=apart * rows * row, empty=rows * alone),
+        moves=Moves(
+            replace=apart * moving * row,
+            remove=alone if own else apart * rows * row,
+            client=apart * rows * row,
+            empty=rows * alone,
+        ),
         why="" if row < math.inf else fact.why,
     )
 
@@ -292,13 +295,13 @@ def _over_records(fact: Fact, row: float, rows: int) -> Fact:
 # Elementwise
 
 
-@_rule("mul", "mul_")
+@rule("mul", "mul_")
 def _times(op: Operation) -> Fact | None:
     left, right = op.args[0], op.args[1]
     mine, other = op.known(left), op.known(right)
     if mine is None or other is None:
         tensor, factor = (left, right) if mine is not None else (right, left)
-        return _by_public(op, tensor, _size(factor), positive=_nonnegative(factor), number=_is_number(factor))
+        return by_public(op, tensor, size_of(factor), positive=_nonnegative(factor), number=_is_number(factor))
     if left is right:
         return _square(op)
     if not (mine.finite and other.finite):
@@ -314,9 +317,9 @@ def _nonnegative(value: Any) -> bool:
     return bool((value >= 0).all()) if isinstance(value, Tensor) else float(value) >= 0
 
 
-def _by_public(op: Operation, tensor: Tensor, size: float, *, positive: bool, number: bool) -> Fact:
+def by_public(op: Operation, tensor: Tensor, size: float, *, positive: bool, number: bool) -> Fact:
     """A private tensor times a public one of at most this size, broadcast to the shape of the result."""
-    fact = _broadcast(op, tensor)
+    fact = broadcast(op, tensor)
     return fact.changed(
         row=_scaled(fact.row, size),
         whole=_scaled(fact.whole, size),
@@ -328,7 +331,7 @@ def _by_public(op: Operation, tensor: Tensor, size: float, *, positive: bool, nu
     )
 
 
-def _broadcast(op: Operation, tensor: Tensor) -> Fact:
+def broadcast(op: Operation, tensor: Tensor) -> Fact:
     """A private argument in the shape of the result. Its rows are the result's, or there are none any more."""
     fact, out = op.known(tensor) or UNKNOWN, op.out
     if tensor.shape == out.shape:
@@ -349,7 +352,7 @@ def _broadcast(op: Operation, tensor: Tensor) -> Fact:
 def _product(op: Operation, mine: Fact, other: Fact) -> Fact:
     """Two private tensors, of which either may be a factor for the rows, or for all, of the other."""
     left, right = op.args[0], op.args[1]
-    mine, other = _broadcast(op, left), _broadcast(op, right)
+    mine, other = broadcast(op, left), broadcast(op, right)
     rowwise = mine.axis is not None and mine.axis == other.axis
     width = width_of(op.out, mine.axis)
     return Fact(
@@ -370,12 +373,12 @@ def _aligned(tensor: Tensor, fact: Fact, out: Tensor) -> int | None:
     return None if fact.axis is None else fact.axis + out.dim() - tensor.dim()
 
 
-@_rule("pow")
+@rule("pow")
 def _power(op: Operation) -> Fact | None:
     return _square(op) if op.args[1] == 2 else _root(op) if op.args[1] == 0.5 else None
 
 
-@_rule("square")
+@rule("square")
 def _square(op: Operation) -> Fact | None:
     fact = op.first
     return Fact(
@@ -389,7 +392,7 @@ def _square(op: Operation) -> Fact | None:
     )
 
 
-@_rule("sqrt", "sqrt_")
+@rule("sqrt", "sqrt_")
 def _root(op: Operation) -> Fact | None:
     fact = op.first
 
@@ -406,7 +409,7 @@ def _root(op: Operation) -> Fact | None:
     )
 
 
-@_rule("reciprocal")
+@rule("reciprocal")
 def _reciprocal(op: Operation) -> Fact | None:
     return _inverse(op.first)
 
@@ -425,7 +428,7 @@ def _inverse(fact: Fact) -> Fact | None:
     )
 
 
-@_rule("div", "div_")
+@rule("div", "div_")
 def _quotient(op: Operation) -> Fact | None:
     upper, lower = op.args[0], op.args[1]
     above, below = op.known(upper), op.known(lower)
@@ -434,7 +437,7 @@ def _quotient(op: Operation) -> Fact | None:
         factor = float(size)
         if not math.isfinite(factor) or op.kwargs.get("rounding_mode"):
             return None
-        return _by_public(op, upper, factor, positive=_nonnegative(lower), number=_is_number(lower))
+        return by_public(op, upper, factor, positive=_nonnegative(lower), number=_is_number(lower))
     inverse = _inverse(below)
     if inverse is None:
         return None
@@ -442,26 +445,26 @@ def _quotient(op: Operation) -> Fact | None:
     if above is None:
         if not _nonnegative(upper):
             return None
-        return _by_public(inverted, lower, _size(upper), positive=True, number=_is_number(upper))
+        return by_public(inverted, lower, size_of(upper), positive=True, number=_is_number(upper))
     return _product(inverted, above, inverse) if above.finite and inverse.finite else None
 
 
-@_rule("add", "add_", "sub", "sub_")
+@rule("add", "add_", "sub", "sub_")
 def _sum_of_two(op: Operation) -> Fact | None:
     left, right = op.args[0], op.args[1]
     subtracted, alpha = op.name.startswith("sub"), float(op.kwargs.get("alpha", 1))
-    mine = None if op.known(left) is None else _broadcast(op, left)
+    mine = None if op.known(left) is None else broadcast(op, left)
     second = alpha * (-1.0 if subtracted else 1.0)
     other = None
     if op.known(right) is not None:
-        other = _by_public(op, right, abs(second), positive=second >= 0, number=True)
+        other = by_public(op, right, abs(second), positive=second >= 0, number=True)
     if mine is not None and other is not None:
         return _both(op, mine, other)
     fact = mine or other or UNKNOWN
     public = (right * second if isinstance(right, Tensor) else float(right) * second) if mine is not None else left
-    above, size = _nonnegative(public) and fact.positive, _size(public)
+    above, size = _nonnegative(public) and fact.positive, size_of(public)
     lifted = {CONSTANT: size} if above and _is_number(public) and size else {}
-    return _without_size(op, fact).changed(
+    return without_size(op, fact).changed(
         entry=least({CONSTANT: constant(fact.entries()) + size}),
         low=least(fact.low, lifted) if above else {},
         positive=above,
@@ -469,7 +472,7 @@ def _sum_of_two(op: Operation) -> Fact | None:
     )
 
 
-def _without_size(op: Operation, fact: Fact) -> Fact:
+def without_size(op: Operation, fact: Fact) -> Fact:
     """What stays if something public is added: how far the tensor moves, but not how large it is."""
     rows = op.out.shape[fact.axis] if fact.axis is not None else 1
     moves = fact.moved(rows, width_of(op.out, fact.axis))
@@ -481,7 +484,7 @@ def _both(op: Operation, mine: Fact, other: Fact) -> Fact:
     rowwise = mine.axis is not None and mine.axis == other.axis
     width = width_of(op.out, mine.axis)
     positive = mine.positive and other.positive
-    moves = (_without_size(op, mine).moves or Moves()).added(_without_size(op, other).moves or Moves())
+    moves = (without_size(op, mine).moves or Moves()).added(without_size(op, other).moves or Moves())
     return Fact(
         axis=mine.axis if rowwise else None,
         row=least({CONSTANT: constant(mine.rows(width)) + constant(other.rows(width))}) if rowwise else {},
@@ -494,23 +497,23 @@ def _both(op: Operation, mine: Fact, other: Fact) -> Fact:
     )
 
 
-@_rule("neg", "neg_")
+@rule("neg", "neg_")
 def _negated(op: Operation) -> Fact | None:
-    return _by_public(op, op.args[0], 1.0, positive=False, number=True)
+    return by_public(op, op.args[0], 1.0, positive=False, number=True)
 
 
-@_rule("abs")
+@rule("abs")
 def _absolute(op: Operation) -> Fact | None:
     return op.first.changed(positive=True, moves=op.first.moves)
 
 
-@_rule("clamp", "clamp_", "clamp_min", "clamp_max", "hardtanh", "clamp_min_", "clamp_max_", "minimum", "maximum")
+@rule("clamp", "clamp_", "clamp_min", "clamp_max", "hardtanh", "clamp_min_", "clamp_max_", "minimum", "maximum")
 def _clamped(op: Operation) -> Fact | None:
     limits = _limits(op)
     if limits is None:
         return None
     tensor, low, high = limits
-    fact = _broadcast(op, tensor)
+    fact = broadcast(op, tensor)
     falls = low is None and fact.positive and high is not None and high >= 0
     return Fact(
         axis=fact.axis,
@@ -561,7 +564,7 @@ def _clamped_size(fact: Fact, low: float | None, high: float | None) -> Bounds:
     return least({CONSTANT: constant(fact.entries()) + sides[0]}) if sides else fact.entries()
 
 
-@_rule("tanh", "sigmoid", "sin", "cos", "erf")
+@rule("tanh", "sigmoid", "sin", "cos", "erf")
 def _bounded(op: Operation) -> Fact | None:
     fact = op.first
     return Fact(
@@ -573,13 +576,13 @@ def _bounded(op: Operation) -> Fact | None:
     )
 
 
-@_rule("relu", "relu_")
+@rule("relu", "relu_")
 def _rectified(op: Operation) -> Fact | None:
     fact = op.first
     return fact.changed(positive=True, low={}, moves=fact.moves)
 
 
-@_rule("_softmax")
+@rule("_softmax")
 def _softmax(op: Operation) -> Fact | None:
     """Over the columns of each row, a distribution: no longer than 1, and two are at most √2 apart."""
     fact, dim = op.first, int(op.args[1]) % op.args[0].dim()
@@ -594,19 +597,19 @@ def _softmax(op: Operation) -> Fact | None:
     )
 
 
-@_rule("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or")
+@rule("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or")
 def _compared(op: Operation) -> Fact | None:
     return entrywise(op).changed(entry={CONSTANT: 1.0}, positive=True)
 
 
-@_rule("where")
+@rule("where")
 def _chosen(op: Operation) -> Fact | None:
     condition, left, right = op.args
     asked, mine, other = (op.known(value) for value in (condition, left, right))
     if mine is None or other is None:
         return None
-    fact = _broadcast(op, left).either(_broadcast(op, right))
-    if asked is not None and _broadcast(op, condition).axis != fact.axis:
+    fact = broadcast(op, left).either(broadcast(op, right))
+    if asked is not None and broadcast(op, condition).axis != fact.axis:
         fact = fact.changed(axis=None)
     return fact
 
@@ -614,8 +617,8 @@ def _chosen(op: Operation) -> Fact | None:
 # Products of matrices
 
 
-@_rule("mm", "bmm")
-def _matrices(op: Operation) -> Fact | None:
+@rule("mm", "bmm")
+def product_of_matrices(op: Operation) -> Fact | None:
     left, right = op.args[0], op.args[1]
     mine, other = op.known(left), op.known(right)
     if mine is not None and other is not None:
@@ -623,6 +626,8 @@ def _matrices(op: Operation) -> Fact | None:
     fact, tensor, public = (mine, left, right) if mine is not None else (other or UNKNOWN, right, left)
     size = float(torch.linalg.matrix_norm(public.detach().double(), ord=2).max())
     contracted = tensor.dim() - 1 if mine is not None else tensor.dim() - 2
+    if fact.axis == contracted and not fact.own:
+        fact = without_rows(tensor, fact)
     if fact.axis == contracted:
         # Each record meets one row, or column, of the public matrix.
         longest = float(torch.linalg.vector_norm(public.detach().double(), dim=-1 if mine is not None else -2).max())
@@ -638,14 +643,14 @@ def _matrices(op: Operation) -> Fact | None:
     )
 
 
-@_rule("mv")
+@rule("mv")
 def _matrix_by_vector(op: Operation) -> Fact | None:
     """As the product with a matrix of one column, of which the axis of columns is then left out."""
     left, right = op.args[0], op.args[1]
     column = right.detach().unsqueeze(1)
     matrices = Operation("mm", op.out.detach().unsqueeze(1), (left, column), {}, op.known, op.named)
     fact = op.known(right)
-    fact = _matrices(matrices if fact is None else matrices.with_fact(column, fact))
+    fact = product_of_matrices(matrices if fact is None else matrices.with_fact(column, fact))
     return fact if fact is None or fact.axis in (None, 0) else UNKNOWN
 
 
@@ -661,38 +666,42 @@ def _two_private(op: Operation, mine: Fact, other: Fact) -> Fact | None:
         return Fact(axis=0, row=terms, finite=mine.finite and other.finite, vanishes=vanishes)
     if mine.axis == size - 1 and other.axis == size - 2:
         term = Fact(finite=mine.finite and other.finite, vanishes=vanishes)
-        return _over_records(term, constant(terms), left.shape[mine.axis])
+        own = mine.own and other.own and mine.order == other.order
+        return _over_records(term, constant(terms), left.shape[mine.axis], own=own)
     return None
 
 
 def entrywise(op: Operation) -> Fact:
     """Of an operation on entries that has no rule of its own: rows stay rows, and nothing bounds them."""
     given = (*op.args, *op.kwargs.values())
-    axes = {_broadcast(op, value).axis for value in given if op.known(value) is not None}
+    axes = {broadcast(op, value).axis for value in given if op.known(value) is not None}
     return Fact(axis=axes.pop() if len(axes) == 1 else None)
 
 
 # Gradients of losses
 
 
-@_rule("_log_softmax")
+@rule("_log_softmax")
 def _log_probabilities(op: Operation) -> Fact | None:
     dim = int(op.args[1]) % op.args[0].dim()
     return Fact(axis=op.first.axis if op.first.axis != dim else None)
 
 
-@_rule("nll_loss_backward")
+@rule("nll_loss_backward")
 def _of_likelihood(op: Operation) -> Fact | None:
     """One entry of each row, that of its label: minus the gradient of the loss, over the rows if it is their mean."""
     gradient, scores, labels, weight, reduction = op.args[:5]
-    axes = {fact.axis for value in (scores, labels) if (fact := op.known(value)) is not None}
-    if op.known(gradient) is not None or weight is not None or axes != {0} or scores.dim() != 2:
+    private = [fact for value in (scores, labels) if (fact := op.known(value)) is not None]
+    if op.known(gradient) is not None or weight is not None or not private or scores.dim() != 2:
         return None
-    size = _size(gradient) / (len(scores) if int(reduction) == 1 else 1)
-    return Fact(axis=0, row={CONSTANT: size}, entry={CONSTANT: size}, single=True)
+    size = size_of(gradient) / (len(scores) if int(reduction) == 1 else 1)
+    # The number of labels that count, which is private too, is that of all: labels are those of classes.
+    axis, own, order = axis_of(private)
+    fact = Fact(axis=0, row={CONSTANT: size}, entry={CONSTANT: size}, single=True)
+    return replace(fact, own=own and axis == 0, order=order)
 
 
-@_rule("_log_softmax_backward_data")
+@rule("_log_softmax_backward_data")
 def _of_scores(op: Operation) -> Fact | None:
     """c · (softmax - one-hot) for a gradient with one entry -c in each row: at most √2 c, at opposite corners."""
     gradient, probabilities = op.known(op.args[0]), op.known(op.args[1])

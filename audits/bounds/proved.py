@@ -11,16 +11,18 @@ audit `float`, and no clip keeps what is not a number from leaving.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vflpriv.audits.bounds.facts import UNKNOWN, Fact, Moves, least, norm_of
+from vflpriv.audits.bounds.facts import CONSTANT, UNKNOWN, Fact, Moves, least, norm_of
 from vflpriv.audits.bounds.operations import RULES, Operation, entrywise, width_of
+from vflpriv.audits.bounds.records import ORDERED
 
 __all__ = ["Following", "Proved", "prove"]
 
@@ -43,12 +45,7 @@ def prove(computation: Callable[[Tensor], Tensor], values: Tensor, *, axis: int 
     following = Following()
     with torch.no_grad(), following:
         result = computation(following.private(values, axis=axis, positive=positive))
-    fact = following.known(result)
-    if fact is None:
-        return Proved(moves=Moves(replace=0.0, remove=0.0, client=0.0, empty=0.0))
-    rows = result.shape[fact.axis] if fact.axis is not None else 1
-    moves = fact.moved(rows, width_of(result, fact.axis))
-    return Proved(moves=moves, why="" if moves.replace < math.inf else fact.why or following.blamed)
+    return following.moves(result)
 
 
 class Following(TorchDispatchMode):
@@ -56,9 +53,8 @@ class Following(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._facts: dict[int, dict[Any, Fact]] = {}
-        self._held: list[Any] = []
-        self._count = 0
+        self._facts: dict[int, tuple[StorageWeakRef, dict[Any, Fact]]] = {}
+        self._count = self._entered = 0
         self.blamed = ""
         """The last operation after which nothing was known any more."""
 
@@ -66,25 +62,44 @@ class Following(TorchDispatchMode):
         """The private value: any data, one record along the axis."""
         with torch.utils._python_dispatch._disable_current_modes():
             own = values.detach().clone()
+        self.hold(own, axis=axis, positive=positive)
+        return own
+
+    def hold(self, own: Tensor, *, axis: int = 0, positive: bool = False, largest: float = math.inf) -> None:
+        """A private value where it lies: any data, one record along the axis, no entry larger than `largest`."""
         number = self._next()
         fact = Fact(
             axis=axis,
             row=norm_of(number, "row"),
             whole=norm_of(number, "whole"),
+            entry=least({CONSTANT: largest}),
             positive=positive,
             vanishes=True,
             tensor=number,
             along=True,
         )
-        self._enter(own, fact)
-        return own
+        self._enter(own, fact, written=True)
+
+    def forget(self, tensor: Tensor) -> None:
+        """What was private is public from here on; all of it, if the tensor fills its storage."""
+        if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
+            self._facts.pop(tensor.untyped_storage()._cdata, None)
 
     def known(self, value: Any) -> Fact | None:
         """What is known of a tensor; None of a public one."""
         if not isinstance(value, Tensor) or value.layout is not torch.strided:
             return None
         facts = self._facts.get(value.untyped_storage()._cdata)
-        return None if facts is None else facts.get(_place(value), UNKNOWN)
+        return None if facts is None else facts[1].get(_place(value), UNKNOWN)
+
+    def moves(self, tensor: Tensor) -> Proved:
+        """How far a tensor moves, at most."""
+        fact = self.known(tensor)
+        if fact is None:
+            return Proved(moves=Moves(replace=0.0, remove=0.0, client=0.0, empty=0.0))
+        rows = tensor.shape[fact.axis] if fact.axis is not None else 1
+        moves = fact.moved(rows, width_of(tensor, fact.axis))
+        return Proved(moves=moves, why="" if moves.replace < math.inf else fact.why or self.blamed)
 
     def named(self, tensor: Tensor) -> int:
         """The number by which bounds speak of a tensor's norm from now on."""
@@ -94,20 +109,27 @@ class Following(TorchDispatchMode):
         number = self._next()
         row = least(fact.row, norm_of(number, "row")) if fact.axis is not None else fact.row
         whole = least(fact.whole, norm_of(number, "whole"))
-        named = fact.changed(row=row, whole=whole, tensor=number, square=fact.square, along=fact.along)
-        self._facts[tensor.untyped_storage()._cdata][_place(tensor)] = named
+        named = fact.changed(row=row, whole=whole, tensor=number, square=fact.square, along=fact.along, long=fact.long)
+        self._facts[tensor.untyped_storage()._cdata][1][_place(tensor)] = named
         return number
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        return self.through(func, args, kwargs or {})
+
+    def through(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation, and know what follows of its results."""
         tensors = _tensors((args, kwargs))
-        written = [tensor for tensor in tensors if self._writes(func, tensor, args, kwargs)]
+        written = [tensor for tensor in tensors if _writes(func, tensor, args, kwargs)]
         if not any(self.known(tensor) is not None for tensor in tensors):
             return func(*args, **kwargs)
         name = func._schema.name.split("::")[1]
+        if name in _OVERWRITES and not (len(args) > 1 and self.known(args[1]) is not None):
+            self.forget(args[0])
+            return func(*args, **kwargs)
         if name in _OF_SHAPES and not written:
             return func(*args, **kwargs)
-        rule = None if func._overloadname == "out" or _RANDOM in func.tags or len(written) > 1 else RULES.get(name)
+        drawn = _RANDOM in func.tags and name not in _DRAWN
+        rule = None if func._overloadname == "out" or drawn or len(written) > 1 else RULES.get(name)
         if rule is not None and name in _NAMES_FIRST:
             for tensor in tensors:
                 if self.known(tensor) is not None:
@@ -123,44 +145,64 @@ class Following(TorchDispatchMode):
                 self.blamed = f"{name} is not known to bound anything"
                 kept = entrywise(operation) if torch.Tag.pointwise in func.tags else UNKNOWN
                 fact = kept.changed(why=self.blamed)
+            if name not in ORDERED:
+                fact = _of_records(fact, [known for known in before.values() if known is not None])
             self._enter(out, fact, written=any(out is tensor for tensor in written))
         for tensor in written:
             if not any(tensor is out for out in outs):
                 self._enter(tensor, UNKNOWN, written=True)
         return result
 
-    def _writes(self, func: Any, tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        slots = {slot.name: slot for slot in func._schema.arguments}
-        given = dict(zip(slots, args, strict=False)) | kwargs
-        return any(
-            slot.alias_info is not None
-            and slot.alias_info.is_write
-            and any(t is tensor for t in _tensors([given[name]]))
-            for name, slot in slots.items()
-            if name in given
-        )
-
     def _enter(self, tensor: Tensor, fact: Fact, *, written: bool = False) -> None:
         if tensor.layout is not torch.strided:
             return
+        self._entered += 1
+        if self._entered % 2048 == 0:
+            self._facts = {place: known for place, known in self._facts.items() if not known[0].expired()}
         storage = tensor.untyped_storage()
-        facts = self._facts.setdefault(storage._cdata, {})
-        self._held.append(storage)
+        # A weak reference: as long as it is there, no other storage has this place.
+        _, facts = self._facts.setdefault(storage._cdata, (StorageWeakRef(storage), {}))
         if written:
             facts.clear()
             whole = tensor.numel() * tensor.element_size() == storage.nbytes()
             fact = fact if whole else UNKNOWN
-        facts[_place(tensor)] = fact.alone()
+        fact = fact.alone()
+        if fact.axis is None and tensor.dim():
+            # Rows of which each may depend on all records: a clip by rows bounds them, too.
+            fact = replace(fact, axis=0, own=False)
+        facts[_place(tensor)] = fact
 
     def _next(self) -> int:
         self._count += 1
         return self._count
 
 
+def _of_records(fact: Fact, given: Sequence[Fact]) -> Fact:
+    """Rows are of one record each if those are that they are made of, and all in one order."""
+    if fact.axis is None:
+        return fact
+    own = fact.own and all(known.own and known.axis is not None for known in given)
+    own = own and len({known.order for known in given}) == 1
+    return replace(fact, own=own, order=given[0].order)
+
+
+def _writes(func: Any, tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    slots = {slot.name: slot for slot in func._schema.arguments}
+    given = dict(zip(slots, args, strict=False)) | kwargs
+    return any(
+        slot.alias_info is not None and slot.alias_info.is_write and any(t is tensor for t in _tensors([given[name]]))
+        for name, slot in slots.items()
+        if name in given
+    )
+
+
 _OF_SHAPES = frozenset(
     f"{made}_like" for made in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
 ) | frozenset(f"new_{made}" for made in ("zeros", "ones", "empty", "full", "empty_strided"))
 """Operations that read of a tensor its shape and dtype only: public values."""
+_OVERWRITES = frozenset({"zero_", "fill_", "copy_"})
+_DRAWN = frozenset({"native_dropout", "normal"})
+"""Operations with draws of their own that a rule knows."""
 _NAMES_FIRST = frozenset({"linalg_vector_norm", "norm", "pow", "square", "mul"})
 """Operations whose results bounds may later be compared with their arguments' norms."""
 

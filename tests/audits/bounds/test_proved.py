@@ -45,7 +45,53 @@ def in_place(g):
     return rows.sum(0).div_(B)
 
 
+def clipped(g):
+    return g * (C / (g.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1)
+
+
+def by_parameter(g):
+    """As Opacus clips: gradients of two parameters by the norm of both."""
+    parts = [g[:, :2], g[:, 2:]]
+    longest = torch.stack([part.norm(2, dim=-1) for part in parts], dim=1).norm(2, dim=1)
+    return torch.einsum("i,i...", (C / (longest + 1e-6)).clamp(max=1.0), parts[1])
+
+
+def of_a_layer(g):
+    return clipped(torch.nn.functional.linear(g, WEIGHTS, torch.ones(3)).relu()).sum(0)
+
+
+def of_a_network(g):
+    with torch.enable_grad():
+        x = g[ROWS].requires_grad_()
+        hidden = torch.dropout(torch.tanh(x @ WEIGHTS.t()), 0.5, True)
+        cross_entropy(torch.nn.functional.layer_norm(hidden, (3,)), LABELS[ROWS] % 3).backward()
+    return clipped(x.grad)
+
+
+def of_all_at_once(g):
+    products = g.t() @ g
+    return products * (C / (products.norm() + 1e-6)).clamp(max=1)
+
+
+def of_pictures(g):
+    pictures = g.reshape(B, 1, 1, D)
+    hidden = torch.nn.functional.conv2d(pictures, torch.ones(2, 1, 1, 2)).flatten(1)
+    return clipped(hidden).mean(0)
+
+
 BOUNDED = {
+    "rows of a batch": (lambda g: clipped(g[ROWS]).sum(0), 2 * C),
+    "a part of the rows": (lambda g: clipped(g[1:4]).sum(0), 2 * C),
+    "a layer": (of_a_layer, math.sqrt(2) * C),
+    "a network": (of_a_network, 2 * C),
+    "pictures": (of_pictures, 2 * C / B),
+    "by the norm of all parameters": (by_parameter, 2 * C),
+    "joined": (lambda g: clipped(torch.cat([g, torch.tanh(g), torch.ones(B, 1)], 1)).sum(0), 2 * C),
+    "looked up": (
+        lambda g: WEIGHTS.t()[g[:, 0].long().clamp(0, 4)].sum(0),
+        2 * math.sqrt(3) * float(WEIGHTS.abs().max()),
+    ),
+    "one-hot": (lambda g: torch.nn.functional.one_hot(g[:, 0].long().clamp(0, 4), 5).double().sum(0), math.sqrt(2)),
     "factor, clamped": (lambda g: (g * (C / norms(g)).clamp(max=1)).sum(0) / B, 2 * C / B),
     "factor with an epsilon": (lambda g: (g * (C / (g.norm(dim=1) + 1e-6)).clamp(max=1).unsqueeze(1)).sum(0), 2 * C),
     "divided by max(1, norm/C)": (lambda g: (g / (norms(g) / C).clamp(min=1)).mean(0), 2 * C / B),
@@ -62,6 +108,15 @@ BOUNDED = {
     "gradients of each record": (per_record_gradients, 2 * C),
     "gradient of the cross-entropy": (of_cross_entropy, 2 * math.sqrt(2) / B),
 }
+ROWS = torch.tensor([6, 1, 4, 3])
+MIXED = {
+    "state clipped by rows": (lambda g: clipped(g - g.mean(0)), 2 * C * math.sqrt(B)),
+    "sum of clipped state": (lambda g: clipped(g @ g.t() @ g).sum(0), 2 * C * B),
+    "state clipped as a whole": (of_all_at_once, 2 * C),
+    "records met twice": (lambda g: clipped(g)[torch.tensor([1, 1, 2])].sum(0), 6 * C),
+    "other records' rows": (lambda g: (clipped(g)[1:] + clipped(g)[:-1]).sum(0), 4 * C * math.sqrt(B - 1)),
+}
+"""Rows that depend on several records: every one of them may move."""
 UNBOUNDED = {
     "one-sided": (lambda g: g[:, 0].clamp(max=C).mean(), "clamp without a limit below"),
     "no clip": (lambda g: g.sum(0), ""),
@@ -76,6 +131,8 @@ UNBOUNDED = {
     "norm of columns": (lambda g: (g * (C / (g.norm(dim=0, keepdim=True) + 1e-6)).clamp(max=1)).sum(0), ""),
     "divided by a private number": (lambda g: normalize(g, dim=1).sum(0) / g.abs().sum(), ""),
     "overwritten afterwards": (lambda g: (normalize(g, dim=1).copy_(g)).sum(0), ""),
+    "norms of other rows": (lambda g: (g[1:] * (C / (norms(g)[:-1] + 1e-6)).clamp(max=1)).sum(0), ""),
+    "a batch that is normalised": (lambda g: torch.nn.functional.batch_norm(g, None, None, training=True).sum(0), ""),
     "norms of the transposed": (
         lambda g: (g[:, :5] * (1 / ((g[:5] * g[:5].t()).sum(1, keepdim=True).abs().sqrt() + 1e-9))[:1]).sum(0),
         "",
@@ -106,6 +163,13 @@ def test_common_clips_have_a_bound_that_no_search_exceeds(name):
     assert moved(computation) <= bound * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("name", MIXED)
+def test_rows_of_several_records_all_move(name):
+    computation, bound = MIXED[name]
+    assert prove(computation, torch.randn(B, D)).moves.replace == pytest.approx(bound)
+    assert moved(computation) <= bound
+
+
 @pytest.mark.parametrize("name", UNBOUNDED)
 def test_what_is_no_clip_has_none(name):
     computation, blamed = UNBOUNDED[name]
@@ -115,6 +179,12 @@ def test_what_is_no_clip_has_none(name):
 
 
 STEPS = {
+    "permuted": lambda g: g[torch.arange(len(g)).roll(1)],
+    "half": lambda g: g[: max(1, len(g) // 2)],
+    "first twice": lambda g: g[torch.zeros(2, dtype=torch.int64)],
+    "beside itself": lambda g: torch.cat([g, g.tanh()], 1),
+    "layer norm": lambda g: torch.nn.functional.layer_norm(g, g.shape[-1:]),
+    "neighbours": lambda g: g * torch.sigmoid(g.roll(1, 0)),
     "normalise": lambda g: normalize(g, dim=-1),
     "clip": lambda g: g * (C / (g.norm(dim=-1, keepdim=True) + 1e-6)).clamp(max=1),
     "clamp": lambda g: g.clamp(-1.5, 2.0),
