@@ -18,7 +18,7 @@ from tests.cli.test_cli import run
 from tests.tree import ROOT
 from vflpriv.config.starters import STARTERS, starter_named, write_starter
 from vflpriv.errors import InputError
-from vflpriv.recording.ending import end_recordings
+from vflpriv.recording.files.ending import end_recordings
 from vflpriv.report.audit import read_report
 
 _WORDS = {"Violated": "violated", "Unsupported": "unsupported", "Unmeasured": "unmeasured", "Consistent": "consistent"}

@@ -19,7 +19,7 @@ import yaml
 
 from tests.docs.reduced import DATA, FLAGS, ONLY_CHECKED, check
 from vflpriv.config.loading import load_config
-from vflpriv.recording.ending import end_recordings
+from vflpriv.recording.files.ending import end_recordings
 from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.run.systems import build_system, load_data
 

@@ -19,7 +19,7 @@ from tests.recording.transcript_files import unprotected
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import SERVER, device
 from vflpriv.errors import InputError, OutputError
-from vflpriv.recording.ending import end_recordings
+from vflpriv.recording.files.ending import end_recordings
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.transcripts import read_answers, read_names, read_transcript
 

@@ -174,7 +174,7 @@ def test_what_cannot_be_watched_is_one_clear_line(tmp_path):
 def test_values_that_are_not_finite_are_found_before_they_are_written(tmp_path, caught_at, monkeypatch):
     if caught_at == "a full file":
         monkeypatch.setattr("vflpriv.recording.recorder._FILE_BYTES", 1)
-        monkeypatch.setattr("vflpriv.recording.watching._HELD", 1)
+        monkeypatch.setattr("vflpriv.recording.watching.held._HELD", 1)
     parties, begun = Parties(), []
 
     def train():
@@ -198,8 +198,8 @@ def test_messages_that_are_handed_over_later_are_those_of_their_time(tmp_path):
     found = {}
     for held in (1, 1000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("vflpriv.recording.watching._HELD", held)
-            patch.setattr("vflpriv.recording.watching._SECONDS", 1000.0)
+            patch.setattr("vflpriv.recording.watching.held._HELD", held)
+            patch.setattr("vflpriv.recording.watching.held._SECONDS", 1000.0)
             parties, folder = Parties(), tmp_path / str(held)
             with recording(folder) as wire:
                 wire.watch(parties.bottoms)

@@ -13,7 +13,7 @@ import pytest
 from tests.seams.plugins import Plugin, command_beside, installed
 from tests.tiny import TINY
 from vflpriv.core.claims import Verdict
-from vflpriv.recording.ending import end_recordings
+from vflpriv.recording.files.ending import end_recordings
 from vflpriv.report.audit import Report, read_report
 
 AUDIT = """

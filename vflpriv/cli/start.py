@@ -82,7 +82,7 @@ def _train_and_audit(folder: Path, quiet: bool) -> Report:
     from rich.console import Console
 
     from vflpriv import api
-    from vflpriv.recording.ending import end_recordings
+    from vflpriv.recording.files.ending import end_recordings
 
     stages = Console(stderr=True, quiet=quiet)
     with chdir(folder):

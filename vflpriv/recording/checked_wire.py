@@ -14,7 +14,8 @@ from vflpriv.errors import InputError, first_problem
 from vflpriv.recording.files.arrays import RecordIds, host_tensor, labels_of
 from vflpriv.recording.files.checks import check_finite, check_kind_name, check_shapes, check_type, message_of
 from vflpriv.recording.files.format import SCHEMA, Entry, Head
-from vflpriv.recording.watching import Watch, batches_with_ids
+from vflpriv.recording.watching.batches import batches_with_ids
+from vflpriv.recording.watching.hooks import Watch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from vflpriv.common.files import sealed, signing_key, write_atomically
 from vflpriv.errors import InputError
-from vflpriv.recording import ending
 from vflpriv.recording.checked_wire import CheckedWire
 from vflpriv.recording.elsewhere import made_elsewhere
+from vflpriv.recording.files import ending
 from vflpriv.recording.files.arrays import labels_of
 from vflpriv.recording.files.checks import row_axis
 from vflpriv.recording.files.columns import Columns

@@ -1,0 +1,1 @@
+"""Watches a training in PyTorch: messages are taken from its modules, and what is recorded is checked meanwhile."""
