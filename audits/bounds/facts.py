@@ -148,6 +148,8 @@ class Fact:
     """What is known of how far a tensor moves that is made of all records."""
     why: str = ""
     """The operation after which nothing bounds it any more."""
+    orders: frozenset[int] = frozenset({-2, -1})
+    """Of rows that may depend on several records, the orders of those that they are made of: two, if not one."""
 
     def rows(self, width: int) -> Bounds:
         """On the norm of each row of so many entries."""

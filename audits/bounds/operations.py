@@ -27,7 +27,6 @@ __all__ = [
     "moved_axis",
     "product_of_matrices",
     "rule",
-    "size_of",
     "width_of",
     "without_rows",
     "without_size",
@@ -47,6 +46,8 @@ class Operation:
     """What is known of an argument; None of a public one."""
     named: Callable[[Tensor], int]
     """The number by which bounds speak of a tensor's norm."""
+    drawn: Callable[[Tensor], bool]
+    """Whether draws reach a public tensor: weights, and all that is learnt by them. Its values are those of one run."""
 
     def with_fact(self, tensor: Tensor, fact: Fact) -> Operation:
         """The same call, with another tensor's fact in the place of an argument's."""
@@ -55,6 +56,18 @@ class Operation:
     @property
     def first(self) -> Fact:
         return self.known(self.args[0]) or UNKNOWN
+
+    def size(self, value: Any) -> float:
+        """The largest size of a public number or tensor, infinite if draws decide it."""
+        if isinstance(value, Tensor):
+            return math.inf if self.drawn(value) else float(value.detach().abs().max()) if value.numel() else 0.0
+        return abs(float(value))
+
+    def nonnegative(self, value: Any) -> bool:
+        """Whether a public number or tensor has no entry below zero, whatever is drawn."""
+        if isinstance(value, Tensor):
+            return not self.drawn(value) and bool((value >= 0).all())
+        return float(value) >= 0
 
     def argument(self, place: int, name: str, default: Any = None) -> Any:
         """An argument that may be given by place or by name."""
@@ -96,15 +109,8 @@ def keeps_axis(shape: Sequence[int], axis: int, new: Sequence[int]) -> int | Non
     return places[0] if places else None
 
 
-def size_of(value: Any) -> float:
-    """The largest size of a public number or tensor."""
-    if isinstance(value, Tensor):
-        return float(value.detach().abs().max()) if value.numel() else 0.0
-    return abs(float(value))
-
-
 def _scaled(bounds: Bounds, factor: float) -> dict[Any, float]:
-    return {norms: bound * factor for norms, bound in bounds.items()}
+    return {norms: bound * factor for norms, bound in bounds.items()} if factor < math.inf else {}
 
 
 # Shapes
@@ -113,6 +119,12 @@ def _scaled(bounds: Bounds, factor: float) -> dict[Any, float]:
 @rule("detach", "alias", "clone", "_to_copy", "contiguous", "lift_fresh")
 def _same(op: Operation) -> Fact | None:
     return op.first
+
+
+@rule("copy_")
+def _copied(op: Operation) -> Fact | None:
+    """What was there before is overwritten."""
+    return broadcast(op, op.args[1]).changed() if op.known(op.args[1]) is not None else None
 
 
 @rule("view", "_unsafe_view", "reshape", "_reshape_alias")
@@ -301,7 +313,7 @@ def _times(op: Operation) -> Fact | None:
     mine, other = op.known(left), op.known(right)
     if mine is None or other is None:
         tensor, factor = (left, right) if mine is not None else (right, left)
-        return by_public(op, tensor, size_of(factor), positive=_nonnegative(factor), number=_is_number(factor))
+        return by_public(op, tensor, op.size(factor), positive=op.nonnegative(factor), number=_is_number(factor))
     if left is right:
         return _square(op)
     if not (mine.finite and other.finite):
@@ -311,10 +323,6 @@ def _times(op: Operation) -> Fact | None:
 
 def _is_number(value: Any) -> bool:
     return not isinstance(value, Tensor) or value.numel() == 1
-
-
-def _nonnegative(value: Any) -> bool:
-    return bool((value >= 0).all()) if isinstance(value, Tensor) else float(value) >= 0
 
 
 def by_public(op: Operation, tensor: Tensor, size: float, *, positive: bool, number: bool) -> Fact:
@@ -433,19 +441,19 @@ def _quotient(op: Operation) -> Fact | None:
     upper, lower = op.args[0], op.args[1]
     above, below = op.known(upper), op.known(lower)
     if below is None:
-        size = 1 / lower.detach().abs().min() if isinstance(lower, Tensor) else 1 / abs(float(lower) or math.nan)
-        factor = float(size)
+        smallest = float(lower.detach().abs().min()) if isinstance(lower, Tensor) else abs(float(lower))
+        factor = math.inf if smallest == 0 or (isinstance(lower, Tensor) and op.drawn(lower)) else 1 / smallest
         if not math.isfinite(factor) or op.kwargs.get("rounding_mode"):
             return None
-        return by_public(op, upper, factor, positive=_nonnegative(lower), number=_is_number(lower))
+        return by_public(op, upper, factor, positive=op.nonnegative(lower), number=_is_number(lower))
     inverse = _inverse(below)
     if inverse is None:
         return None
     inverted = op.with_fact(lower, inverse)
     if above is None:
-        if not _nonnegative(upper):
+        if not op.nonnegative(upper):
             return None
-        return by_public(inverted, lower, size_of(upper), positive=True, number=_is_number(upper))
+        return by_public(inverted, lower, op.size(upper), positive=True, number=_is_number(upper))
     return _product(inverted, above, inverse) if above.finite and inverse.finite else None
 
 
@@ -462,7 +470,9 @@ def _sum_of_two(op: Operation) -> Fact | None:
         return _both(op, mine, other)
     fact = mine or other or UNKNOWN
     public = (right * second if isinstance(right, Tensor) else float(right) * second) if mine is not None else left
-    above, size = _nonnegative(public) and fact.positive, size_of(public)
+    varies = any(isinstance(value, Tensor) and op.known(value) is None and op.drawn(value) for value in (left, right))
+    above = not varies and op.nonnegative(public) and fact.positive
+    size = math.inf if varies else op.size(public)
     lifted = {CONSTANT: size} if above and _is_number(public) and size else {}
     return without_size(op, fact).changed(
         entry=least({CONSTANT: constant(fact.entries()) + size}),
@@ -544,12 +554,13 @@ def _limits(op: Operation) -> tuple[Tensor, float | None, float | None] | None:
         above = op.argument(1, "max") if op.name.startswith("clamp_max") else None
         if not op.name.startswith("clamp_m"):
             above = op.argument(2, "max")
-    if any(op.known(limit) is not None for limit in (below, above)):
+    limits = (below, above)
+    if any(op.known(v) is not None or (isinstance(v, Tensor) and op.drawn(v)) for v in limits):
         return None
     low = None if below is None else float(below.min() if isinstance(below, Tensor) else below)
     high = None if above is None else float(above.max() if isinstance(above, Tensor) else above)
     # A limit that differs by entry is a number for a value that is not negative; for others both sides would be asked.
-    several = any(isinstance(limit, Tensor) and limit.numel() > 1 for limit in (below, above))
+    several = any(isinstance(limit, Tensor) and limit.numel() > 1 for limit in limits)
     if several and not ((op.known(tensor) or UNKNOWN).positive and all(v is None or v >= 0 for v in (low, high))):
         return None
     return tensor, low, high
@@ -624,14 +635,17 @@ def product_of_matrices(op: Operation) -> Fact | None:
     if mine is not None and other is not None:
         return _two_private(op, mine, other)
     fact, tensor, public = (mine, left, right) if mine is not None else (other or UNKNOWN, right, left)
-    size = float(torch.linalg.matrix_norm(public.detach().double(), ord=2).max())
+    drawn = op.drawn(public)
+    size = math.inf if drawn else float(torch.linalg.matrix_norm(public.detach().double(), ord=2).max())
     contracted = tensor.dim() - 1 if mine is not None else tensor.dim() - 2
     if fact.axis == contracted and not fact.own:
         fact = without_rows(tensor, fact)
     if fact.axis == contracted:
         # Each record meets one row, or column, of the public matrix.
-        longest = float(torch.linalg.vector_norm(public.detach().double(), dim=-1 if mine is not None else -2).max())
-        term = constant(fact.rows(width_of(tensor, fact.axis))) * longest
+        dim = -1 if mine is not None else -2
+        longest = math.inf if drawn else float(torch.linalg.vector_norm(public.detach().double(), dim=dim).max())
+        row = constant(fact.rows(width_of(tensor, fact.axis)))
+        term = 0.0 if row == 0 else row * longest
         return _over_records(fact.changed(positive=False), term, tensor.shape[fact.axis])
     return fact.changed(
         row=_scaled(fact.rows(width_of(tensor, fact.axis)), size) if fact.axis is not None else {},
@@ -648,7 +662,15 @@ def _matrix_by_vector(op: Operation) -> Fact | None:
     """As the product with a matrix of one column, of which the axis of columns is then left out."""
     left, right = op.args[0], op.args[1]
     column = right.detach().unsqueeze(1)
-    matrices = Operation("mm", op.out.detach().unsqueeze(1), (left, column), {}, op.known, op.named)
+    matrices = Operation(
+        "mm",
+        op.out.detach().unsqueeze(1),
+        (left, column),
+        {},
+        op.known,
+        op.named,
+        lambda value: op.drawn(right if value is column else value),
+    )
     fact = op.known(right)
     fact = product_of_matrices(matrices if fact is None else matrices.with_fact(column, fact))
     return fact if fact is None or fact.axis in (None, 0) else UNKNOWN
@@ -694,10 +716,10 @@ def _of_likelihood(op: Operation) -> Fact | None:
     private = [fact for value in (scores, labels) if (fact := op.known(value)) is not None]
     if op.known(gradient) is not None or weight is not None or not private or scores.dim() != 2:
         return None
-    size = size_of(gradient) / (len(scores) if int(reduction) == 1 else 1)
+    size = op.size(gradient) / (len(scores) if int(reduction) == 1 else 1)
     # The number of labels that count, which is private too, is that of all: labels are those of classes.
     axis, own, order = axis_of(private)
-    fact = Fact(axis=0, row={CONSTANT: size}, entry={CONSTANT: size}, single=True)
+    fact = Fact(axis=0, row=least({CONSTANT: size}), entry=least({CONSTANT: size}), single=True)
     return replace(fact, own=own and axis == 0, order=order)
 
 

@@ -4,6 +4,7 @@ The computation runs once, on any data, and every operation is seen by the dispa
 gives what is known of its result, by a rule that does not look at the values. What has no rule is unbounded from there
 on, and the bound that is reported at the end is infinite, with the operation that is to blame.
 
+They hold whatever is drawn: of public tensors that draws reach, such as weights, nothing but the shape is used.
 Bounds are those of real numbers, and of values that are finite where they enter a clip: rounding is the subject of the
 audit `float`, and no clip keeps what is not a number from leaving.
 """
@@ -11,7 +12,7 @@ audit `float`, and no clip keeps what is not a number from leaving.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +55,7 @@ class Following(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._facts: dict[int, tuple[StorageWeakRef, dict[Any, Fact]]] = {}
+        self._drawn: dict[int, StorageWeakRef] = {}
         self._count = self._entered = 0
         self.blamed = ""
         """The last operation after which nothing was known any more."""
@@ -65,11 +67,19 @@ class Following(TorchDispatchMode):
         self.hold(own, axis=axis, positive=positive)
         return own
 
-    def hold(self, own: Tensor, *, axis: int = 0, positive: bool = False, largest: float = math.inf) -> None:
-        """A private value where it lies: any data, one record along the axis, no entry larger than `largest`."""
+    def hold(
+        self, own: Tensor, *, axis: int = 0, positive: bool = False, largest: float = math.inf, distinct: bool = True
+    ) -> None:
+        """A private value where it lies: any data, one record along the axis, no entry larger than `largest`.
+
+        Its rows are in an order of their own; if they are not `distinct`, some are of the same record.
+        """
         number = self._next()
         fact = Fact(
             axis=axis,
+            own=distinct,
+            order=number,
+            orders=frozenset({number}),
             row=norm_of(number, "row"),
             whole=norm_of(number, "whole"),
             entry=least({CONSTANT: largest}),
@@ -81,9 +91,30 @@ class Following(TorchDispatchMode):
         self._enter(own, fact, written=True)
 
     def forget(self, tensor: Tensor) -> None:
-        """What was private is public from here on; all of it, if the tensor fills its storage."""
+        """What was private is public from here on, under noise; all of it, if the tensor fills its storage."""
+        self._overwritten(tensor)
+        self._vary([tensor])
+
+    def _overwritten(self, tensor: Tensor) -> None:
         if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
             self._facts.pop(tensor.untyped_storage()._cdata, None)
+
+    def drawn(self, tensor: Tensor) -> bool:
+        """Whether draws reach a public tensor."""
+        return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._drawn
+
+    def _vary(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.layout is torch.strided:
+                storage = tensor.untyped_storage()
+                self._drawn[storage._cdata] = StorageWeakRef(storage)
+
+    def _public(self, func: Any, name: str, tensors: Sequence[Tensor], result: Any) -> Any:
+        """Note whether draws reach the result of an operation on public tensors."""
+        if _RANDOM in func.tags or (name not in _OF_SHAPES and any(self.drawn(tensor) for tensor in tensors)):
+            written = func._schema.is_mutable
+            self._vary([*_tensors(result), *(tensors if written else ())])
+        return result
 
     def known(self, value: Any) -> Fact | None:
         """What is known of a tensor; None of a public one."""
@@ -120,14 +151,14 @@ class Following(TorchDispatchMode):
         """Run an operation, and know what follows of its results."""
         tensors = _tensors((args, kwargs))
         written = [tensor for tensor in tensors if _writes(func, tensor, args, kwargs)]
-        if not any(self.known(tensor) is not None for tensor in tensors):
-            return func(*args, **kwargs)
         name = func._schema.name.split("::")[1]
+        if not any(self.known(tensor) is not None for tensor in tensors):
+            return self._public(func, name, tensors, func(*args, **kwargs))
         if name in _OVERWRITES and not (len(args) > 1 and self.known(args[1]) is not None):
-            self.forget(args[0])
-            return func(*args, **kwargs)
+            self._overwritten(args[0])
+            return self._public(func, name, args[1:], func(*args, **kwargs))
         if name in _OF_SHAPES and not written:
-            return func(*args, **kwargs)
+            return self._public(func, name, (), func(*args, **kwargs))
         drawn = _RANDOM in func.tags and name not in _DRAWN
         rule = None if func._overloadname == "out" or drawn or len(written) > 1 else RULES.get(name)
         if rule is not None and name in _NAMES_FIRST:
@@ -139,7 +170,7 @@ class Following(TorchDispatchMode):
         result = func(*args, **kwargs)
         outs = _tensors(result)
         for out in outs:
-            operation = Operation(name, out, args, kwargs, lambda value: before.get(id(value)), self.named)
+            operation = Operation(name, out, args, kwargs, lambda value: before.get(id(value)), self.named, self.drawn)
             fact = None if rule is None else rule(operation)
             if fact is None:
                 self.blamed = f"{name} is not known to bound anything"
@@ -147,17 +178,23 @@ class Following(TorchDispatchMode):
                 fact = kept.changed(why=self.blamed)
             if name not in ORDERED:
                 fact = _of_records(fact, [known for known in before.values() if known is not None])
-            self._enter(out, fact, written=any(out is tensor for tensor in written))
+            self._enter(out, _of_batches(fact, before.values()), written=any(out is tensor for tensor in written))
         for tensor in written:
             if not any(tensor is out for out in outs):
-                self._enter(tensor, UNKNOWN, written=True)
+                self._enter(tensor, _of_batches(UNKNOWN, before.values()), written=True)
         return result
+
+    def of_several_batches(self, tensor: Tensor) -> bool:
+        """Whether it depends on records of several batches, as what is computed with a trained model does."""
+        fact = self.known(tensor)
+        return fact is not None and len(fact.orders) > 1
 
     def _enter(self, tensor: Tensor, fact: Fact, *, written: bool = False) -> None:
         if tensor.layout is not torch.strided:
             return
         self._entered += 1
         if self._entered % 2048 == 0:
+            self._drawn = {place: ref for place, ref in self._drawn.items() if not ref.expired()}
             self._facts = {place: known for place, known in self._facts.items() if not known[0].expired()}
         storage = tensor.untyped_storage()
         # A weak reference: as long as it is there, no other storage has this place.
@@ -184,6 +221,14 @@ def _of_records(fact: Fact, given: Sequence[Fact]) -> Fact:
     own = fact.own and all(known.own and known.axis is not None for known in given)
     own = own and len({known.order for known in given}) == 1
     return replace(fact, own=own, order=given[0].order)
+
+
+def _of_batches(fact: Fact, given: Iterable[Fact | None]) -> Fact:
+    """With the orders of all that it was made of; more than one are two."""
+    if fact.own and fact.axis is not None:
+        return replace(fact, orders=frozenset({fact.order}))
+    orders = frozenset[int]().union(*(known.orders for known in given if known is not None))
+    return replace(fact, orders=frozenset(sorted(orders)[:2]))
 
 
 def _writes(func: Any, tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

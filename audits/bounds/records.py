@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from vflpriv.audits.bounds.operations import (
     by_public,
     product_of_matrices,
     rule,
-    size_of,
     width_of,
     without_size,
 )
@@ -56,7 +54,7 @@ def _indexed(op: Operation) -> Fact | None:
         return None
     fact, asked = op.known(tensor), op.known(places)
     if fact is None:
-        return None if asked is None else _looked_up(tensor, asked)
+        return None if asked is None else _looked_up(op, tensor, asked)
     if asked is not None:
         return None
     once = places.dtype == torch.bool or len(torch.unique(places)) == places.numel()
@@ -96,15 +94,16 @@ def _constant(bounds: Bounds) -> Bounds:
     return least({CONSTANT: constant(bounds)})
 
 
-def _looked_up(table: Tensor, places: Fact) -> Fact:
-    return Fact(axis=places.axis if places.axis == 0 else None, entry={CONSTANT: size_of(table)}, order=places.order)
+def _looked_up(op: Operation, table: Tensor, places: Fact) -> Fact:
+    entry = least({CONSTANT: op.size(table)})
+    return Fact(axis=places.axis if places.axis == 0 else None, entry=entry, order=places.order)
 
 
 @rule("embedding")
 def _embedded(op: Operation) -> Fact | None:
     table, places = op.args[:2]
     asked = op.known(places)
-    return _looked_up(table, asked) if op.known(table) is None and asked is not None else None
+    return _looked_up(op, table, asked) if op.known(table) is None and asked is not None else None
 
 
 @rule("gather")
@@ -115,7 +114,7 @@ def _gathered(op: Operation) -> Fact | None:
     axis = axis_of(given)[0]
     if axis is None or axis == dim or places.shape[axis] != tensor.shape[axis]:
         return None
-    entries = op.first.entries() if op.known(tensor) is not None else {CONSTANT: size_of(tensor)}
+    entries = op.first.entries() if op.known(tensor) is not None else least({CONSTANT: op.size(tensor)})
     return Fact(axis=axis, entry=entries, finite=all(fact.finite for fact in given))
 
 
@@ -128,12 +127,8 @@ def _scattered(op: Operation) -> Fact | None:
         return None
     if op.out.dim() != 2 or places.shape[dim] != 1 or (op.name == "scatter" and bool(tensor.any())):
         return None
-    size = size_of(value)
-    return Fact(axis=asked.axis, row={CONSTANT: size}, entry={CONSTANT: size}, positive=_positive(value), single=True)
-
-
-def _positive(value: Any) -> bool:
-    return bool((value >= 0).all()) if isinstance(value, Tensor) else float(value) >= 0
+    size = least({CONSTANT: op.size(value)})
+    return Fact(axis=asked.axis, row=size, entry=size, positive=op.nonnegative(value), single=True)
 
 
 # Joined
@@ -193,7 +188,7 @@ def _added(op: Operation) -> Fact | None:
     if known[0] is not None or op.name.startswith("addcmul") or float(op.kwargs.get("alpha", 1)) != 1:
         return None
     product = product_of_matrices(
-        Operation("mm" if left.dim() == 2 else "bmm", op.out, (left, right), {}, op.known, op.named)
+        Operation("mm" if left.dim() == 2 else "bmm", op.out, (left, right), {}, op.known, op.named, op.drawn)
     )
     return None if product is None else without_size(op, product)
 
@@ -213,7 +208,7 @@ def _contracted(op: Operation) -> Fact | None:
     """A gradient times a number for each entry, between 0 and 1."""
     gradient, values = op.args[:2]
     fact, other = op.known(gradient), op.known(values)
-    inside = (size_of(values) if other is None else constant(other.entries())) <= 1
+    inside = (op.size(values) if other is None else constant(other.entries())) <= 1
     if fact is None or (not inside and op.name in ("tanh_backward", "sigmoid_backward")):
         return None
     moves = fact.moves if other is None else None
@@ -240,8 +235,9 @@ def _normalised(op: Operation) -> Fact | None:
         return None
     if op.out.shape != tensor.shape:
         return Fact(axis=fact.axis, finite=fact.finite)
-    size = (1.0 if weight is None else size_of(weight)) + (0.0 if bias is None else size_of(bias))
-    return Fact(axis=fact.axis, row={CONSTANT: size * math.sqrt(width_of(tensor, fact.axis))}, finite=fact.finite)
+    size = (1.0 if weight is None else op.size(weight)) + (0.0 if bias is None else op.size(bias))
+    row = least({CONSTANT: size * math.sqrt(width_of(tensor, fact.axis))})
+    return Fact(axis=fact.axis, row=row, finite=fact.finite)
 
 
 @rule("convolution", "max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "im2col", "upsample_nearest2d")

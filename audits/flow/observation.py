@@ -6,13 +6,15 @@ neighbouring worlds with the same draws, and one that it calls bare must differ 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from vflpriv.audits.bounds.proved import Following
 from vflpriv.audits.flow.loss import Loss, privacy_loss
 from vflpriv.audits.flow.plain.twins import PlainRun, plain_run, same_form, same_values, seeded
 from vflpriv.audits.flow.plain.wire import Program, SentMessage, View, identical
@@ -59,18 +61,23 @@ class Observation:
         return self.trace is not None and bool(self.trace.host_seals or self.trace.host_given)
 
 
-def observe(program: Program, view: View, seed: int) -> Observation:
-    """Trace and compare. A program or a tracer that fails is an observation too."""
+def observe(
+    program: Program, view: View, seed: int, *, bounding: Callable[[], Following | None] = lambda: None
+) -> Observation:
+    """Trace and compare. A program or a tracer that fails is an observation too.
+
+    With `bounding`, it is also followed how far any pair of worlds can move what comes under noise.
+    """
     try:
         other = plain_run(program, seed + _OTHER_SEED, view=view)
         base = plain_run(program, seed, view=view)
         twin = plain_run(program, seed, world=1, view=view, received=base.messages)
     except Exception as error:  # noqa: BLE001 -- whatever a program raises is its user's to see, as one line
         return Observation(unknown=[f"the program fails: {type(error).__name__}: {_first_line(error)}"])
-    observation = _traced(program, view, seed, other, base, twin, early=False)
+    observation = _traced(program, view, seed, other, base, twin, early=False, bounds=bounding())
     if any(message.state in ("bare", "unexplained") for message in observation.messages):
         # Noise may have been drawn before there was anything private.
-        again = _traced(program, view, seed, other, base, twin, early=True)
+        again = _traced(program, view, seed, other, base, twin, early=True, bounds=bounding())
         if not any(message.state in ("bare", "unexplained") for message in again.messages) and not again.unknown:
             return again
         _less_sure(observation, again)
@@ -87,12 +94,20 @@ def _less_sure(observation: Observation, early: Observation) -> None:
 
 
 def _traced(
-    program: Program, view: View, seed: int, other: PlainRun, base: PlainRun, twin: PlainRun, *, early: bool
+    program: Program,
+    view: View,
+    seed: int,
+    other: PlainRun,
+    base: PlainRun,
+    twin: PlainRun,
+    *,
+    early: bool,
+    bounds: Following | None,
 ) -> Observation:
-    trace = Trace(other.draws, early=early)
+    trace = Trace(other.draws, early=early, bounds=bounds)
     wire, exits = TracedWire(trace, view), Exits(trace)
     try:
-        with seeded(seed), exits.followed(), trace:
+        with seeded(seed), exits.followed(), bounds or nullcontext(), trace:
             program(wire)
         observation = Observation(trace=trace)
         seen = [(n, trail) for n, trail in enumerate(wire.trails) if trail.message.seen_by(view)]

@@ -6,6 +6,7 @@ plain wire only runs it, in one of the two worlds; the tracer has a wire of its 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,11 +62,31 @@ class FlowWire(ABC):
             yield
 
     @abstractmethod
-    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
-        """A tensor of the program is private where it lies; in the neighbouring world it is the `other`."""
+    def hold(
+        self,
+        tensor: Tensor,
+        other: Tensor,
+        *,
+        what: str = "labels",
+        owner: Party = "server",
+        distinct: bool = True,
+        largest: float = math.inf,
+    ) -> None:
+        """A tensor of the program is private where it lies; in the neighbouring world it is the `other`.
+
+        Its rows are those of records, each at most once if they are `distinct`; no entry is larger than `largest`.
+        """
 
     @abstractmethod
-    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+    def private(
+        self,
+        value: Tensor,
+        other: Tensor,
+        *,
+        what: str = "labels",
+        owner: Party = "server",
+        distinct: bool = True,
+    ) -> Tensor:
         """A private value, and what it is in the neighbouring world: of the same shape and dtype.
 
         It may be asked for several values: the labels, the block of a party.
@@ -172,14 +193,31 @@ class PlainWire(FlowWire):
         self.sent: list[SentMessage] = []
         self._received, self._view, self._begun = received, view, begun
 
-    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+    def hold(
+        self,
+        tensor: Tensor,
+        other: Tensor,
+        *,
+        what: str = "labels",
+        owner: Party = "server",
+        distinct: bool = True,
+        largest: float = math.inf,
+    ) -> None:
         self._begun()
         own_storage(tensor)
         if self.world:
             with self.unseen():
                 tensor.detach().copy_(other)
 
-    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+    def private(
+        self,
+        value: Tensor,
+        other: Tensor,
+        *,
+        what: str = "labels",
+        owner: Party = "server",
+        distinct: bool = True,
+    ) -> Tensor:
         self._begun()
         return (other if self.world else value).clone()
 

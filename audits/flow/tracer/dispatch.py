@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vflpriv.audits.bounds.proved import Following as Bounding
 from vflpriv.audits.flow.draws.recipes import Recipe, applied
 from vflpriv.audits.flow.draws.rows import Rows, fineness
 from vflpriv.audits.flow.tracer import choices, sampling
@@ -55,9 +56,9 @@ class Trace(Following, TorchDispatchMode):
     Draws before the first private value, such as initial weights, are public; with `early` they are followed too.
     """
 
-    def __init__(self, others: Sequence[bytes] = (), *, early: bool = False) -> None:
+    def __init__(self, others: Sequence[bytes] = (), *, early: bool = False, bounds: Bounding | None = None) -> None:
         TorchDispatchMode.__init__(self)
-        Following.__init__(self, others, early=early)
+        Following.__init__(self, others, early=early, bounds=bounds)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -280,6 +281,7 @@ class Trace(Following, TorchDispatchMode):
         seals = NOTHING.union(*[state.seals for state in states if state is not None])
         raw = any(state is not None and state.raw for state in states)
         spent = self.spent(call, states, linear=rows is not None)
+        met = NOTHING.union(*[state.met for state in states if state is not None])
         for number, result in enumerate(call.results(out)):
             own, masked = None, False
             if rows is not None:
@@ -291,6 +293,8 @@ class Trace(Following, TorchDispatchMode):
             if masked:
                 known = [s.where for s in states if s is not None and s.masked and s.where]
                 state.where = known[0] if known and not raw else program_line()
+                assert own is not None
+                state.met = met | self.meet(result, own) if raw else met
 
     def _masks(self, rows: Rows, cancelled: Tensor, result: Tensor, *, raw: bool) -> bool:
         """Whether noise hides every private element of a result.

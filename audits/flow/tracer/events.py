@@ -13,7 +13,7 @@ from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
 from vflpriv.audits.flow.plain.wire import Party, SentMessage
 
-__all__ = ["FILE", "Choice", "HostRead", "Seal", "Source", "Trail", "gap_between"]
+__all__ = ["FILE", "Choice", "HostRead", "Meeting", "Seal", "Source", "Trail", "gap_between"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,8 @@ class Seal:
     """Whether they depend on draws in no other way than by their rows."""
     taint: frozenset[int] = frozenset()
     where: str = ""
+    met: frozenset[int] = frozenset()
+    """The meetings that it shows."""
 
     def described(self, draws: Draws) -> str:
         """Its noise: families, sizes and entries."""
@@ -51,6 +53,22 @@ class Seal:
         if len(size) and float(size.max()) > float(size.min()) * (1 + 1e-6):
             spread += f" to {float(size.max()):.4g}"
         return f"{' + '.join(families)} of scale {spread} on {len(size)} entries"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Meeting:
+    """Where noise comes to lie on a private value: all that is made of both afterwards costs nothing more."""
+
+    where: str
+    rows: Rows
+    moves: float
+    """By how much the private value moves in L2, at most, when one record changes, whatever the data are."""
+    entries: int
+    """How many numbers move, at most."""
+    stale: bool
+    """Whether it depends on state that earlier steps computed from private values."""
+    why: str
+    """What is to blame where nothing bounds it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflpriv.audits.bounds.proved import Following as Bounding
 from vflpriv.audits.flow.draws.recipes import Recipe, recognise
 from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.draws.rows import Rows, fineness, no_columns
 from vflpriv.audits.flow.plain.wire import identical
 from vflpriv.audits.flow.tracer.calls import Call
-from vflpriv.audits.flow.tracer.events import FILE, Choice, HostRead, Seal, Source, gap_between
+from vflpriv.audits.flow.tracer.events import FILE, Choice, HostRead, Meeting, Seal, Source, gap_between
 from vflpriv.audits.flow.tracer.lines import program_line
-from vflpriv.audits.flow.tracer.storages import State, Table, elements, whole
+from vflpriv.audits.flow.tracer.storages import NOTHING, State, Table, elements, whole
 
 __all__ = ["Following"]
 
@@ -36,7 +37,10 @@ class Following:
     Draws before the first private value, such as initial weights, are public; with `early` they are followed too.
     """
 
-    def __init__(self, others: Sequence[bytes] = (), *, early: bool = False) -> None:
+    def __init__(self, others: Sequence[bytes] = (), *, early: bool = False, bounds: Bounding | None = None) -> None:
+        self.bounds = bounds
+        """Follows how far private values move, beneath this mode."""
+        self.meetings: list[Meeting] = []
         self.table, self.draws, self.early = Table(), Draws(others), early
         self.sources: list[Source] = []
         self.seals: list[Seal | Choice] = []
@@ -181,6 +185,24 @@ class Following:
             state.taint, state.seals = state.taint | taint, state.seals | seals
         return state
 
+    def meet(self, result: Tensor, rows: Rows) -> frozenset[int]:
+        """Note that noise comes to lie on a private value: for bounds, the result is public from here on."""
+        if self.bounds is None:
+            return NOTHING
+        fact, proved = self.bounds.known(result), self.bounds.moves(result)
+        own = fact is not None and fact.own and fact.axis is not None
+        meeting = Meeting(
+            where=program_line(),
+            rows=rows,
+            moves=proved.moves.replace,
+            entries=result.numel() // result.shape[fact.axis] if own else result.numel(),
+            stale=self.bounds.of_several_batches(result),
+            why=proved.why,
+        )
+        self.bounds.forget(result)
+        self.meetings.append(meeting)
+        return frozenset({len(self.meetings) - 1})
+
     def rows_of(self, tensor: Tensor, state: State) -> Rows | None:
         """The noise on each element of a tensor, flat."""
         if state.rows is None:
@@ -221,6 +243,7 @@ class Following:
                 open=state.opaque is None,
                 taint=state.taint,
                 where=state.where,
+                met=state.met,
             )
         )
         self.released(tensor, state)

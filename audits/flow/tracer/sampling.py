@@ -220,6 +220,7 @@ def _around_private_mean(trace: Following, call: Call, states: list[State | None
     filled.taint, filled.seals = known.taint, known.seals
     filled.masked = bool(filled.rows.covered.all())
     filled.where = program_line()
+    filled.met = trace.meet(out, filled.rows)
     if known.shadow is not None:
         filled.shadow = (out + (other - mean).to(out.dtype)).contiguous().untyped_storage()
     return out

@@ -41,7 +41,7 @@ def elements(tensor: Tensor) -> Tensor:
 class State:
     """One storage. Draws are known as rows, a recipe or a coin, or only as `opaque`: the columns that it depends on."""
 
-    __slots__ = ("coin", "masked", "opaque", "recipe", "ref", "rows", "seals", "shadow", "taint", "where")
+    __slots__ = ("coin", "masked", "met", "opaque", "recipe", "ref", "rows", "seals", "shadow", "taint", "where")
 
     def __init__(self, tensor: Tensor) -> None:
         self.ref = StorageWeakRef(tensor.untyped_storage())
@@ -58,6 +58,8 @@ class State:
         """Whether noise lies over every element that a private value reaches."""
         self.where = ""
         """The line of the program that put the noise there."""
+        self.met: frozenset[int] = NOTHING
+        """The meetings of private values with noise that it was made of, and that no seal shows yet."""
 
     @property
     def random(self) -> bool:
@@ -71,7 +73,7 @@ class State:
 
     def forget_draws(self) -> None:
         self.rows = self.recipe = self.coin = self.opaque = None
-        self.masked, self.where = False, ""
+        self.masked, self.where, self.met = False, "", NOTHING
 
     def release(self, seal: int) -> None:
         """From here on its value is public: a seal shows it."""

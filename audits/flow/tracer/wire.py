@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -35,12 +36,34 @@ class TracedWire(FlowWire):
         if state is not None and not state.taint:
             self.trace.table.drop(tensor)
 
-    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+    def hold(
+        self,
+        tensor: Tensor,
+        other: Tensor,
+        *,
+        what: str = "labels",
+        owner: Party = "server",
+        distinct: bool = True,
+        largest: float = math.inf,
+    ) -> None:
         own_storage(tensor)
         self.trace.hold(tensor.detach(), other, Source(what=what, owner=owner, where=program_line()))
+        if self.trace.bounds is not None:
+            self.trace.bounds.hold(tensor.detach(), distinct=distinct, largest=largest)
 
-    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
-        return self.trace.source(value, other, Source(what=what, owner=owner, where=program_line()))
+    def private(
+        self,
+        value: Tensor,
+        other: Tensor,
+        *,
+        what: str = "labels",
+        owner: Party = "server",
+        distinct: bool = True,
+    ) -> Tensor:
+        own = self.trace.source(value, other, Source(what=what, owner=owner, where=program_line()))
+        if self.trace.bounds is not None:
+            self.trace.bounds.hold(own, distinct=distinct)
+        return own
 
     def send(  # type: ignore[override]
         self,
@@ -131,6 +154,7 @@ class TracedWire(FlowWire):
                 open=spent is None,
                 taint=state.taint,
                 where=state.where,
+                met=state.met,
             )
         )
         trail.seals.append(len(self.trace.seals) - 1)

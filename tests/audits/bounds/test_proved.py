@@ -253,6 +253,39 @@ def test_values_that_read_a_shape_alone_are_public():
         assert following.known(private + 1) is not None
 
 
+def test_weights_that_are_drawn_bound_nothing():
+    """Those of this run are short, and those of another one need not be."""
+    following, drawn = Following(), torch.ones(3)
+    with following:
+        private = following.private(torch.randn(4, 3), axis=0)
+        rows = private / private.norm(dim=1, keepdim=True).clamp(min=1.0)
+        assert following.moves(rows * drawn).moves.replace == pytest.approx(2.0)
+        drawn.normal_()
+        for product in (rows * drawn, rows @ drawn.reshape(3, 1).exp(), rows / drawn, rows.clamp(drawn, drawn + 1)):
+            assert following.moves(product).moves.replace == math.inf
+        assert following.moves(clipped(rows * drawn)).moves.replace == pytest.approx(2 * C)
+        assert following.moves(rows + drawn).moves.replace == pytest.approx(2.0)
+
+
+def test_gradients_in_memory_of_their_own_are_what_was_copied():
+    following = Following()
+    with following:
+        private = following.private(torch.randn(4, 3), axis=0)
+        kept = torch.empty(4, 3)
+        kept.copy_(clipped(private))
+        assert following.moves(kept).moves.replace == pytest.approx(2 * C)
+
+
+def test_what_is_computed_from_two_batches_is_known_as_such():
+    following = Following()
+    with following:
+        private = following.private(torch.randn(6, 3), axis=0)
+        first, second = private[torch.arange(3)], private[torch.arange(3, 6)]
+        assert not following.of_several_batches(first.sum(0))
+        assert following.of_several_batches(first.sum(0) + second.sum(0))
+        assert following.of_several_batches(second @ first.sum(0))
+
+
 # Mechanisms
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,10 +48,27 @@ class _Listing(FlowWire):
     rounds: dict[int, Tensor] = field(default_factory=dict)
     """The records of each round."""
 
-    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+    def hold(
+        self,
+        tensor: Tensor,
+        other: Tensor,
+        *,
+        what: str = "labels",
+        owner: Party = "server",
+        distinct: bool = True,
+        largest: float = math.inf,
+    ) -> None:
         """Nothing is private here."""
 
-    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+    def private(
+        self,
+        value: Tensor,
+        other: Tensor,
+        *,
+        what: str = "labels",
+        owner: Party = "server",
+        distinct: bool = True,
+    ) -> Tensor:
         return value
 
     def send(  # type: ignore[override]
