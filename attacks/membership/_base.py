@@ -11,7 +11,7 @@ from torch import Tensor
 from vflpriv.core.attack import Guess, MembershipAuxiliary
 from vflpriv.core.views import View
 
-__all__ = ["MembershipInference", "log_odds"]
+__all__ = ["MembershipInference", "ShadowInference", "log_odds"]
 
 
 class MembershipInference(ABC):
@@ -50,6 +50,39 @@ class MembershipInference(ABC):
         """None: without predictions an adversary knows nothing of a coin."""
         del view, auxiliary
         return None
+
+
+class ShadowInference(MembershipInference):
+    """Base of attacks that hold a candidate's prediction against those of models that the adversary trained itself.
+
+    It is told the labels and given shadow models, so that its adversary holds all devices' rows of the candidates and
+    of all other records, and knows the engine and its settings: more than any party of a vertical training holds, and
+    no more than differential privacy allows for. It is told no candidate's membership. A subclass says how it `scores`.
+    """
+
+    knows: ClassVar[frozenset[str]] = frozenset({"labels", "shadows"})
+    least_models: ClassVar[int]
+    """The fewest shadow models that it can do with."""
+
+    def missing(self, auxiliary: MembershipAuxiliary) -> str | None:
+        if auxiliary.shadows is None:
+            return "shadow models: its adversary trains the same system again, with other candidates left out"
+        models = len(auxiliary.shadows.members)
+        return None if models >= self.least_models else f"at least {self.least_models} shadow models, not {models}"
+
+    def guessed(self, odds: Tensor, candidates: Tensor, auxiliary: MembershipAuxiliary, classes: int) -> Tensor:
+        shadows, labels = auxiliary.shadows, auxiliary.labels.index_select(0, candidates)
+        assert shadows is not None
+        confidences = shadows.confidences.index_select(1, candidates)
+        members = shadows.members.index_select(1, candidates)
+        return self.scores(odds, log_odds(confidences.double(), labels), members)
+
+    @abstractmethod
+    def scores(self, odds: Tensor, shadows: Tensor, members: Tensor) -> Tensor:
+        """Scores (n,) from log-odds (n,) of the attacked model and (models, n) of the shadow models.
+
+        `members` (models, n) says which candidates each shadow model was trained on.
+        """
 
 
 def _asked(view: View) -> tuple[Tensor, Tensor] | None:

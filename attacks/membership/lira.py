@@ -6,18 +6,14 @@ Carlini et al., "Membership Inference Attacks From First Principles", IEEE S&P 2
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from vflpriv.attacks.membership._base import MembershipInference, log_odds
+from vflpriv.attacks.membership._base import ShadowInference
 from vflpriv.common.registry import register
-from vflpriv.core.attack import MembershipAuxiliary
 
 __all__ = ["FeatureLira", "FeatureLiraOffline"]
 
-_LEAST = 4
-"""With fewer shadow models, two of which trained on a candidate, there is no variance."""
 _PRIOR = 32.0
 """The variance over all candidates has the weight of so many shadow models of one candidate."""
 _CALLED = 1.6448536269514722
@@ -34,17 +30,13 @@ class _Gaussians:
 
 
 @register("attack")
-class FeatureLira(MembershipInference):
+class FeatureLira(ShadowInference):
     """The log-odds φ of a candidate's label are near normal over models: N(μ_in, σ²_in) over those trained on it,
     N(μ_out, σ²_out) over the others. The score is the log-likelihood ratio of the two (Algorithm 1, online).
 
     The published attack has 256 shadow models and asks about several copies of a picture; with few models it takes one
     variance for all candidates. Ours are shrunk towards that, and the differences μ_in - μ_out towards their mean, as
     far as the shadow models leave them uncertain.
-
-    It is told the labels and given shadow models, so that its adversary holds all devices' rows of the candidates and
-    of all other records, and knows the engine and its settings: more than any party of a vertical training holds, and
-    no more than differential privacy allows for. It is told no candidate's membership.
 
     Published: ten times as many members found at few errors as by earlier attacks. Ours, by
     `python benchmarks/feature_attacks.py membership`, on split learning of 2400 MNIST records for 60 epochs with 64
@@ -54,23 +46,10 @@ class FeatureLira(MembershipInference):
 
     name = "feature_lira"
     summary = "compares the model's confidence in a candidate with that of models trained with and without it"
-    knows: ClassVar[frozenset[str]] = frozenset({"labels", "shadows"})
-
-    def missing(self, auxiliary: MembershipAuxiliary) -> str | None:
-        if auxiliary.shadows is None:
-            return "shadow models: its adversary trains the same system again, with other candidates left out"
-        models = len(auxiliary.shadows.members)
-        return None if models >= _LEAST else f"at least {_LEAST} shadow models, not {models}"
-
-    def guessed(self, odds: Tensor, candidates: Tensor, auxiliary: MembershipAuxiliary, classes: int) -> Tensor:
-        shadows, labels = auxiliary.shadows, auxiliary.labels.index_select(0, candidates)
-        assert shadows is not None
-        confidences = shadows.confidences.index_select(1, candidates)
-        members = shadows.members.index_select(1, candidates)
-        return self.scores(odds, log_odds(confidences.double(), labels), members)
+    least_models = 4
+    """With fewer, two of which trained on a candidate, there is no variance."""
 
     def scores(self, odds: Tensor, shadows: Tensor, members: Tensor) -> Tensor:
-        """Scores (n,) from log-odds (n,) of the attacked model and (models, n) of the shadow models."""
         trained_on, left_out = _gaussians(shadows, members), _gaussians(shadows, ~members)
         std = ((trained_on.variance + left_out.variance) / 2).sqrt()
         middle, error = (trained_on.mean + left_out.mean) / 2, 1 / trained_on.count + 1 / left_out.count
