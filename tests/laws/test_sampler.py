@@ -135,6 +135,17 @@ def test_values_are_placed_alike(shape: tuple[int, ...], in_one: float, by_tenso
 
 
 @COMPILED
+@pytest.mark.parametrize("shape", [(1, 5, 3), (3, 40, 17), (2, 1, 33), (2, 16, 32), (7, 5)])
+def test_values_that_lie_transposed_are_placed_alike(shape: tuple[int, ...], by_tensors: Callable[..., Tensor]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    values = torch.randn((*shape[:-2], shape[-1], shape[-2]), generator=generator).transpose(-1, -2)
+    draws = torch.randn(shape, generator=generator, dtype=torch.float64)
+    ours, theirs = placed(values, draws, 2.0**-20), by_tensors(placed, values, draws, 2.0**-20)
+    assert torch.equal(ours, theirs)
+    assert ours.stride() == theirs.stride()
+
+
+@COMPILED
 def test_operations_that_are_followed_are_those_of_tensors() -> None:
     values, draws = torch.randn(1, 8), torch.randn(1, 8, dtype=torch.float64)
     with Operations() as operations:
@@ -165,4 +176,7 @@ def test_the_extension_refuses_rows_that_do_not_fit() -> None:
     with pytest.raises(TypeError):
         c.noise(0, 8.0, 2, 2, target, keys, 1)
     with pytest.raises(ValueError, match="one length"):
-        c.placed(np.zeros(3, np.float32), np.zeros(2), 1.0, 1.0, np.zeros(3, np.float32))
+        c.placed(np.zeros(3, np.float32), np.zeros(2), 1, 3, 1.0, 1.0, np.zeros(3, np.float32))
+    for rows, columns in ((0, 3), (2, 2), (1, 4), (-1, -3), (2**62, 4)):
+        with pytest.raises(ValueError, match="whole matrices"):
+            c.placed(np.zeros(3, np.float32), np.zeros(3), rows, columns, 1.0, 1.0, np.zeros(3, np.float32))

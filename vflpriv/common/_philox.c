@@ -37,7 +37,7 @@
 #pragma fp_contract(off)
 #endif
 
-enum { LANES = 128, PIECE = 2 * LANES - 8, NUMBERS = 3 };
+enum { LANES = 128, PIECE = 2 * LANES - 8, NUMBERS = 3, TILE = 16 };
 
 static const uint32_t MULTIPLIERS[2] = {0xD2511F53u, 0xCD9E8D57u}, KEY_STEPS[2] = {0x9E3779B9u, 0xBB67AE85u};
 
@@ -265,6 +265,11 @@ typedef struct {
     int64_t width;
 } Window;
 
+/* How a sum is made: a draw of 1 is so many steps, each of such a size. */
+typedef struct {
+    double steps, step;
+} Scale;
+
 INLINE void store_spread(const double *draws, const int64_t *bits, int count, Window window, double *target)
 {
     for (int j = 0; j < count; j++) {
@@ -273,11 +278,30 @@ INLINE void store_spread(const double *draws, const int64_t *bits, int count, Wi
     }
 }
 
-INLINE void store_placed(const float *values, const double *draws, Py_ssize_t count, double steps, double step,
-                         float *placed)
+INLINE void store_placed(const float *values, const double *draws, Py_ssize_t count, Scale scale, float *placed)
 {
     for (Py_ssize_t j = 0; j < count; j++)
-        placed[j] = (float)((whole((double)values[j] / step) + whole(draws[j] * steps)) * step);
+        placed[j] = (float)((whole((double)values[j] / scale.step) + whole(draws[j] * scale.steps)) * scale.step);
+}
+
+/* The same of a matrix whose draws lie in memory by rows, and values by columns: a tile of draws is turned at a time. */
+INLINE void store_turned(const float *values, const double *draws, Py_ssize_t rows, Py_ssize_t columns, Scale scale,
+                         float *placed)
+{
+    double tile[TILE][TILE];
+    for (Py_ssize_t row = 0; row < rows; row += TILE)
+        for (Py_ssize_t column = 0; column < columns; column += TILE) {
+            Py_ssize_t high = rows - row < TILE ? rows - row : TILE, wide = columns - column;
+            if (wide > TILE)
+                wide = TILE;
+            for (Py_ssize_t i = 0; i < high; i++)
+                for (Py_ssize_t j = 0; j < wide; j++)
+                    tile[j][i] = draws[(row + i) * columns + column + j];
+            for (Py_ssize_t j = 0; j < wide; j++) {
+                Py_ssize_t place = (column + j) * rows + row;
+                store_placed(values + place, tile[j], high, scale, placed + place);
+            }
+        }
 }
 
 /* What the rounds leave in the lanes, in the target's format, behind the `done` cells that it holds already. */
@@ -285,7 +309,7 @@ typedef void Store(Lanes *lanes, int count, Py_ssize_t done, void *target, void 
 typedef void Combine(Py_ssize_t, const float *, const float *, const float *, float *);
 typedef void Standard(int64_t *const numbers[3], int count, double *first, double *second);
 typedef void Spread(const double *, const int64_t *, int, Window, double *);
-typedef void Placed(const float *, const double *, Py_ssize_t, double, double, float *);
+typedef void Placed(const float *, const double *, Py_ssize_t, Py_ssize_t, Scale, float *);
 
 #define VERSION(TARGET, ROUNDS, SUFFIX)                                                                             \
     TARGET static void words##SUFFIX(Lanes *lanes, int count, Py_ssize_t done, void *target, void *second)          \
@@ -309,10 +333,13 @@ typedef void Placed(const float *, const double *, Py_ssize_t, double, double, f
     {                                                                                                               \
         store_spread(draws, bits, count, window, target);                                                           \
     }                                                                                                               \
-    TARGET static void placed##SUFFIX(const float *values, const double *draws, Py_ssize_t count, double steps,     \
-                                      double step, float *placed)                                                   \
+    TARGET static void placed##SUFFIX(const float *values, const double *draws, Py_ssize_t rows,                    \
+                                      Py_ssize_t columns, Scale scale, float *placed)                               \
     {                                                                                                               \
-        store_placed(values, draws, count, steps, step, placed);                                                    \
+        if (rows == 1)                                                                                              \
+            store_placed(values, draws, columns, scale, placed);                                                    \
+        else                                                                                                        \
+            store_turned(values, draws, rows, columns, scale, placed);                                              \
     }                                                                                                               \
     TARGET static void units##SUFFIX(Lanes *lanes, int count, Py_ssize_t done, void *target, void *second)          \
     {                                                                                                               \
@@ -611,27 +638,31 @@ static PyObject *call_noise(PyObject *Py_UNUSED(module), PyObject *arguments)
     return leave(&buffers, 1);
 }
 
+/* Reads (values, draws, rows, columns, steps, step, target), of any number of matrices. */
 static PyObject *call_placed(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     PyObject *objects[3];
-    Py_ssize_t lengths[3];
+    Py_ssize_t lengths[3], rows, columns;
     void *data[3];
-    double steps, step;
+    Scale scale;
     Buffers buffers = {.held = 0};
     Placed *function = BEST(placed);
-    if (!PyArg_ParseTuple(arguments, "OOddO", &objects[0], &objects[1], &steps, &step, &objects[2]))
+    if (!PyArg_ParseTuple(arguments, "OOnnddO", &objects[0], &objects[1], &rows, &columns, &scale.steps, &scale.step,
+                          &objects[2]))
         return NULL;
     for (int i = 0; i < 3; i++) {
         data[i] = take(&buffers, objects[i], i == 1 ? 'd' : 'f', i == 2, &lengths[i]);
         if (data[i] == NULL)
             return leave(&buffers, 0);
     }
-    if (lengths[1] != lengths[0] || lengths[2] != lengths[0]) {
-        PyErr_SetString(PyExc_ValueError, "Expected values, draws and a target of one length.");
+    int whole = rows > 0 && columns > 0 && lengths[0] / rows >= columns && lengths[0] % (rows * columns) == 0;
+    if (!whole || lengths[1] != lengths[0] || lengths[2] != lengths[0]) {
+        PyErr_SetString(PyExc_ValueError, "Expected values, draws and a target of one length, in whole matrices.");
         return leave(&buffers, 0);
     }
     Py_BEGIN_ALLOW_THREADS
-    function(data[0], data[1], lengths[0], steps, step, data[2]);
+    for (Py_ssize_t done = 0; done < lengths[0]; done += rows * columns)
+        function((float *)data[0] + done, (double *)data[1] + done, rows, columns, scale, (float *)data[2] + done);
     Py_END_ALLOW_THREADS
     return leave(&buffers, 1);
 }

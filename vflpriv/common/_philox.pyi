@@ -45,7 +45,9 @@ def noise(
     third: int,
     /,
 ) -> None: ...
-def placed(values: _Floats, draws: _Doubles, steps: float, step: float, target: _Floats, /) -> None: ...
+def placed(
+    values: _Floats, draws: _Doubles, rows: int, columns: int, steps: float, step: float, target: _Floats, /
+) -> None: ...
 def units(
     keys: NDArray[np.int64],
     number: _Number,

@@ -39,18 +39,23 @@ def placed(values: Tensor, draws: Tensor, step: float, steps: float = 1.0) -> Te
     """The values, rounded to whole steps, plus draws of which 1 is so many steps: the exact sum, of the values' type.
 
     Whole numbers are added in float64, where those of the sizes that occur are exact; on a device without it, to which
-    the draws' steps are then brought from the CPU, as integers.
+    the draws' steps are then brought from the CPU, as integers. The sums lie in memory as the values do, which
+    layers compute transposed.
     """
     if (
         values.dtype == torch.float32
         and draws.dtype == torch.float64
         and values.shape == draws.shape
-        and philox.native(values, draws)
         and not (philox.watched() or values.requires_grad)
     ):
-        target = np.empty(values.shape, dtype=np.float32)
-        philox.extension.placed(values.numpy(), draws.numpy(), steps, step, target)
-        return torch.from_numpy(target)
+        turned = values.dim() > 1 and not values.is_contiguous()
+        memory = values.transpose(-1, -2) if turned else values
+        if philox.native(memory, draws):
+            target = np.empty(memory.shape, dtype=np.float32)
+            rows, columns = values.shape[-2:] if turned else (1, values.numel())
+            philox.extension.placed(memory.numpy(), draws.numpy(), rows, columns, steps, step, target)
+            sums = torch.from_numpy(target)
+            return sums.transpose(-1, -2) if turned else sums
     whole = draws.to(torch.float64).mul(steps).round_()
     if whole.device != values.device:
         sums = torch.round(values / step).to(torch.int64) + whole.to(torch.int64).to(values.device)
