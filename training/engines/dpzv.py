@@ -71,8 +71,8 @@ class DpzvSettings(AsyncSettings, ZoSettings, NoisedSettings):
     )
     noise_law: str = Field(
         "gaussian",
-        description="law of the noise on each scalar: gaussian, laplace, discrete-gaussian, discrete-laplace, or any "
-        "other registered one that a standard deviation, noise_std, describes",
+        description="law of the noise on each scalar: gaussian, or any other registered one that a standard deviation, "
+        "noise_std, describes, such as laplace or discrete-gaussian",
     )
     delta: float = Field(1e-3, gt=0, lt=1, description="δ at which ε is read")
     protect: str = Field("device", description="the view that calibrated noise is for")

@@ -76,9 +76,8 @@ class ReleaseConfig(Section):
     kind: Kind = Field(description="the kind of message, as it was recorded")
     what: str = Field("", description="a description of what it holds")
     noise: str = Field(
-        description="the law of the noise on every entry: gaussian, laplace, rr (randomised response), "
-        "discrete-gaussian, discrete-laplace, exponential, correlated-gaussian, alibi, label-sets, or one of a "
-        "plug-in; none, or opaque if it is ciphertext"
+        description="the law of the noise on every entry, by name: gaussian, laplace, rr (randomised response), or any "
+        "other registered one, which an unknown name lists; none, or opaque if it is ciphertext"
     )
     scale: Positive | None = Field(
         None, description="the std of Gaussian noise, the scale of Laplace noise, the ε of randomised response"
