@@ -15,7 +15,7 @@ from vflpriv.common.random import Stream
 from vflpriv.core.law import Draws
 from vflpriv.laws import Alibi, LabelSets, Laplace, RandomizedResponse
 from vflpriv.laws.fit import rate_p_value
-from vflpriv.laws.label_sets import subset_law
+from vflpriv.laws.labels.label_sets import subset_law
 from vflpriv.laws.laplace import LaplacePair
 from vflpriv.laws.pairs import PurePair
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vflpriv.laws import Gaussian, Laplace
-from vflpriv.laws.alibi import Alibi
+from vflpriv.laws.labels.alibi import Alibi
 from vflpriv.laws.sampled import SampledGaussianPair, SampledReplacementPair
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)

@@ -20,7 +20,7 @@ from vflpriv.core.law import Draws, Law
 from vflpriv.core.releases import Release
 from vflpriv.core.units import Unit
 from vflpriv.core.views import EVERYONE
-from vflpriv.laws.labels import LabelLaw, LawAnswers
+from vflpriv.laws.labels.law import LabelLaw, LawAnswers
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from vflpriv.laws.alibi import Alibi
 from vflpriv.laws.correlated import CorrelatedGaussian
 from vflpriv.laws.discrete_gaussian import DiscreteGaussian
 from vflpriv.laws.discrete_laplace import DiscreteLaplace
 from vflpriv.laws.exact import Exact
 from vflpriv.laws.exponential import Exponential
 from vflpriv.laws.gaussian import Gaussian
-from vflpriv.laws.label_sets import LabelSets
+from vflpriv.laws.labels.alibi import Alibi
+from vflpriv.laws.labels.label_sets import LabelSets
+from vflpriv.laws.labels.randomised_response import RandomizedResponse
 from vflpriv.laws.laplace import Laplace
 from vflpriv.laws.opaque import Opaque
-from vflpriv.laws.randomised_response import RandomizedResponse
 
 __all__ = [
     "Alibi",

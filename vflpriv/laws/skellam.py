@@ -1,4 +1,4 @@
-"""Skellam noise: the difference of two Poisson numbers, in whole steps of a grid. Sums of it are Skellam noise again."""
+"""Skellam noise: the difference of two Poisson numbers, in whole steps of a grid. Its sums are Skellam noise, too."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _losses(shift: int, variance: float) -> tuple[Floats, Floats, Floats]:
 @register("law")
 @dataclass(frozen=True)
 class Skellam(GridLaw):
-    """Whole steps k with probability e^{-v} I_k(v), v = (std/step)², independent on every entry; sensitivities are in L2.
+    """Whole steps k with probability e^{-v} I_k(v), v = (std/step)², independent on every entry; L2 sensitivities.
 
     It is the difference of two Poisson numbers of mean v/2. Parties that each add Skellam noise have added noise of
     the sum of their variances, which makes it the noise of sums that are computed on ciphertext: in vertical federated

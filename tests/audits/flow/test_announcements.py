@@ -26,7 +26,7 @@ from vflpriv.laws import (
 )
 from vflpriv.laws.correlated import tree_encoder
 from vflpriv.laws.discrete_gaussian import DiscreteGaussianPair
-from vflpriv.laws.labels import LawAnswers
+from vflpriv.laws.labels.law import LawAnswers
 
 LABELS = torch.tensor([[0, 2, 1, 3, 0, 1]])
 OTHER = torch.tensor([[0, 2, 3, 3, 0, 1]])

@@ -19,7 +19,7 @@ from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.laws import Alibi
-from vflpriv.laws.labels import LabelLaw
+from vflpriv.laws.labels.law import LabelLaw
 from vflpriv.run.noise.search import with_noise
 from vflpriv.training.mechanisms.base import Mechanism
 from vflpriv.training.settings import EngineSettings, LabelProtection

@@ -13,7 +13,7 @@ from vflpriv.common.random import Stream
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.laws import Alibi, LabelSets, RandomizedResponse
-from vflpriv.laws.label_sets import subset_law
+from vflpriv.laws.labels.label_sets import subset_law
 from vflpriv.training.mechanisms.labels import NoisedBefore
 
 CPU = torch.device("cpu")
