@@ -16,7 +16,7 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.law import Pair
 from vflpriv.laws.fit import anderson_darling, rate_p_value, smallest
-from vflpriv.laws.labels import LabelLaw
+from vflpriv.laws.labels.law import LabelLaw
 from vflpriv.laws.laplace import Laplace
 
 if TYPE_CHECKING:

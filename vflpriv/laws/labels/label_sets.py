@@ -14,7 +14,7 @@ from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.laws.fit import rate_p_value, smallest
-from vflpriv.laws.randomised_response import RandomizedResponse
+from vflpriv.laws.labels.randomised_response import RandomizedResponse
 
 if TYPE_CHECKING:
     from torch import Tensor

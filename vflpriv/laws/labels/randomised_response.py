@@ -12,7 +12,7 @@ from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.law import Pair
-from vflpriv.laws.labels import LabelLaw
+from vflpriv.laws.labels.law import LabelLaw
 from vflpriv.laws.pairs import PurePair
 
 if TYPE_CHECKING:
