@@ -25,6 +25,7 @@ __all__ = [
     "Program",
     "SentMessage",
     "View",
+    "bits",
     "identical",
     "own_storage",
     "parties_of",
@@ -167,12 +168,15 @@ def identical(first: Tensor, second: Tensor) -> bool:
         return False
     if first.dtype in (torch.int64, torch.bool):
         return torch.equal(first, second)
-    return torch.equal(_bits(first), _bits(second))
+    return torch.equal(bits(first), bits(second))
 
 
-def _bits(tensor: Tensor) -> Tensor:
+def bits(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor, one element after another."""
     plain = tensor.detach().contiguous().reshape(-1)
-    return (plain.resolve_conj().resolve_neg() if plain.is_conj() or plain.is_neg() else plain).view(torch.uint8)
+    plain = plain.resolve_conj().resolve_neg() if plain.is_conj() or plain.is_neg() else plain
+    # A single element counts as contiguous whatever its stride, and bytes are seen at stride 1 alone.
+    return plain.as_strided((len(plain),), (1,)).view(torch.uint8)
 
 
 class PlainWire(FlowWire):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.draws.rows import Rows, fineness, no_columns
-from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, View, own_storage, parties_of
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, View, bits, own_storage, parties_of
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Seal, Source, Trail, gap_between
 from vflpriv.audits.flow.tracer.lines import program_line
@@ -176,5 +176,5 @@ class TracedWire(FlowWire):
 def _differs(tensor: Tensor, other: Tensor) -> Tensor:
     """Which elements differ in some bit."""
     size = tensor.element_size()
-    own, others = (t.contiguous().reshape(-1).view(torch.uint8).reshape(-1, size) for t in (tensor, other))
+    own, others = (bits(t).reshape(-1, size) for t in (tensor, other))
     return (own != others).any(1)
