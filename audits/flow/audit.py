@@ -126,8 +126,8 @@ class _Traces:
         assert isinstance(pair, TracedPair)
         return pair
 
-    def _observed(self, claim: Claim, rounds: int, number: int = 0) -> Observation:
-        view, pair = self._source.traced_view(claim.adversary), self._pair(claim)
+    def _observed(self, claim: Claim, rounds: int, number: int = 0, *, pair: TracedPair | None = None) -> Observation:
+        view, pair = self._source.traced_view(claim.adversary), pair or self._pair(claim)
         key = f"{claim.unit}: {pair.what}", view, rounds, number
         if key not in self._known:
             self._known[key] = observe(pair.program(rounds), view, self._source.seed + number)
@@ -137,9 +137,37 @@ class _Traces:
         """What the first rounds say of a claim, and all that are followed where those do not refute it."""
         short = claim.adversary.kind != MODEL and self._rounds > _FIRST
         first = self._after(claim, _FIRST if short else self._rounds, context)
-        if first.verdict is Verdict.VIOLATED or not short:
+        if first.verdict is Verdict.VIOLATED:
             return first
-        return self._after(claim, self._rounds, context)
+        at_clip = self._at_clip(claim, context)
+        if at_clip is not None and at_clip.verdict is Verdict.VIOLATED:
+            return at_clip
+        found = self._after(claim, self._rounds, context) if short else first
+        clear = found.verdict is Verdict.CONSISTENT and found.measurement is not None
+        return at_clip if at_clip is not None and clear and at_clip.figure > found.figure else found
+
+    def _at_clip(self, claim: Claim, context: AuditContext) -> Finding | None:
+        """What is measured of the mechanism's own worst pair; None where it has none, or nothing is seen of it."""
+        pair = self._pair(claim).at_clip
+        if pair is None or claim.adversary.kind == MODEL:
+            return None
+        for rounds in dict.fromkeys((min(_FIRST, self._rounds), self._rounds)):
+            found = self._tested(claim, context, rounds, pair)
+            if found is None or found.verdict is Verdict.VIOLATED:
+                return found
+        return found
+
+    def _tested(self, claim: Claim, context: AuditContext, rounds: int, pair: TracedPair) -> Finding | None:
+        """The claim against the figure of so many rounds of this pair; None where nothing is seen of it."""
+        figures = [_figures(claim, first := self._observed(claim, rounds, pair=pair))]
+        measurement = self._measurement(claim, figures[0], first, rounds, pair)
+        if above(measurement, claim):
+            figures.append(_figures(claim, self._observed(claim, rounds, 1, pair=pair)))
+        if not figures[0].least or not math.isclose(figures[0].least, figures[-1].least, rel_tol=_SAME):
+            return None
+        finding = measured(FlowAudit.name, measurement.method, claim, measurement, context)
+        refuted = finding.verdict is Verdict.VIOLATED
+        return replace(finding, repair=_repair(measurement, claim)) if refuted else finding
 
     def _after(self, claim: Claim, rounds: int, context: AuditContext) -> Finding:
         """What so many rounds say of a claim."""
@@ -153,7 +181,7 @@ class _Traces:
         figures = _figures(claim, first)
         if not reasons and not math.isfinite(figures.most) and math.isinf(first.loss.mu):
             reasons = ["the law of some noise is not known"]
-        measurement = self._measurement(claim, figures, first, rounds)
+        measurement = self._measurement(claim, figures, first, rounds, self._pair(claim))
         if above(measurement, claim):
             again = _figures(claim, self._observed(claim, rounds, 1))
             if math.isclose(again.least, figures.least, rel_tol=_SAME):
@@ -170,9 +198,11 @@ class _Traces:
             return _sealed(claim, measurement, figures)
         return measured(FlowAudit.name, measurement.method, claim, measurement, context)
 
-    def _measurement(self, claim: Claim, figures: _Figures, observation: Observation, rounds: int) -> Measurement:
+    def _measurement(
+        self, claim: Claim, figures: _Figures, observation: Observation, rounds: int, pair: TracedPair
+    ) -> Measurement:
         """The figure of the pair as a measurement, exact where all rounds were followed and noise is all there is."""
-        pair, decides = self._pair(claim), _decides(claim)
+        decides = _decides(claim)
         states = Counter(message.state for message in observation.messages)
         exact = figures.exact and rounds == self._whole
         followed = "" if rounds == self._whole else f" in the first {rounds} rounds"

@@ -15,12 +15,16 @@ from torch import Tensor
 from vflpriv.audits.flow.plain.twins import root_seed
 from vflpriv.audits.flow.plain.wire import FlowWire, Party, Program, View
 from vflpriv.audits.twins.pairs import TwinCanary, in_world
+from vflpriv.audits.twins.probes import CanaryProbe
+from vflpriv.common.random import Stream
+from vflpriv.core.canaries import Canary
 from vflpriv.core.data import VerticalData
+from vflpriv.core.engine import Contributions, Engine, ReleasePoint
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Message, Wire
 from vflpriv.core.wire import Party as Link
 
-__all__ = ["MODEL", "changed_features", "engine_program", "private_data"]
+__all__ = ["MODEL", "at_clip_program", "changed_features", "engine_program", "private_data"]
 
 MODEL = "model"
 """Who is given the trained parameters of all parties, and nothing else."""
@@ -36,21 +40,60 @@ def engine_program(
     """
 
     def train(wire: FlowWire) -> None:
-        drawn = torch.initial_seed()
-        own = drawn == root_seed(system.seed)
-        # Noise of the operating system has no seed: other draws are those of another key.
-        key = system.secret_key if own or system.secret_key is None else system.secret_key.derived("traced", drawn)
-        seeds = None if own else [drawn]
-        engine = replace(system, secret_key=key).train([0], data=private_data(system.data, canary, wire), seeds=seeds)
-        sent = _EngineWire(wire, hides_encrypted=view == "eavesdropper")
-        if rounds is None or rounds >= system.schedule.rounds:
-            engine.run(sent)
-        else:
-            engine.run(sent, stop=lambda round_: round_ + 1 >= rounds)
+        engine = _trained(system, private_data(system.data, canary, wire))
+        _run(engine, wire, system, view, rounds)
         if view == MODEL:
             wire.send("trained-model", engine.trained(0), receiver=MODEL)
 
     return train
+
+
+def at_clip_program(system: System, canary: Canary, *, view: View, rounds: int) -> Program:
+    """Train the system for so many rounds with a contribution at the clip, in the worlds of the wire.
+
+    No clip lets more through: it is the mechanism's own worst pair, whether or not there is a record that makes it.
+    Contributions alone are private here, those of all units: what else leaves is the pair of `engine_program` asked of.
+    """
+
+    def train(wire: FlowWire) -> None:
+        world = wire.private(torch.tensor([0]), torch.tensor([1]), what="the contribution at the clip", owner="server")
+        coins = Stream.of(system.seed, "canary", [0], system.torch_device)
+        planted = replace(canary, world=world)
+        probe = _AtClip(planted, system, coins)
+        _run(_trained(system, planted.into(system.data), probe), wire, system, view, rounds)
+
+    return train
+
+
+class _AtClip(CanaryProbe):
+    """Puts the contribution in its place; all others are private too, and the same in both worlds."""
+
+    def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
+        return super().noiseless(point, contributions) + (self._sign - self._sign)
+
+    def released(
+        self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
+    ) -> Tensor:
+        del point, contributions, noiseless
+        return released
+
+
+def _trained(system: System, data: VerticalData, probe: CanaryProbe | None = None) -> Engine:
+    """An engine under the draws that the program is to have."""
+    drawn = torch.initial_seed()
+    own = drawn == root_seed(system.seed)
+    # Noise of the operating system has no seed: other draws are those of another key.
+    key = system.secret_key if own or system.secret_key is None else system.secret_key.derived("traced", drawn)
+    return replace(system, secret_key=key).train([0], data=data, seeds=None if own else [drawn], probe=probe)
+
+
+def _run(engine: Engine, wire: FlowWire, system: System, view: View, rounds: int | None) -> None:
+    """So many rounds, or all."""
+    sent = _EngineWire(wire, hides_encrypted=view == "eavesdropper")
+    if rounds is None or rounds >= system.schedule.rounds:
+        engine.run(sent)
+    else:
+        engine.run(sent, stop=lambda round_: round_ + 1 >= rounds)
 
 
 def private_data(data: VerticalData, canary: TwinCanary, wire: FlowWire) -> VerticalData:

@@ -14,10 +14,15 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
-from vflpriv.audits.flow.engines import changed_features, engine_program
+from vflpriv.audits.flow.engines import at_clip_program, changed_features, engine_program
 from vflpriv.audits.flow.plain.wire import Program, View
 from vflpriv.audits.twins.pairs import TwinCanary, plan_twins, run_twins
+from vflpriv.audits.two_world.canaries import plan
+from vflpriv.audits.two_world.methods import Ratio, choose
+from vflpriv.common.store import Store
+from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.claims import Claim
+from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import Offer, Source, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -33,10 +38,14 @@ class TracedPair:
     """In what they differ, as a phrase."""
     program: Callable[[int], Program]
     """So many rounds of the training, over the wire that it is called with."""
+    at_clip: TracedPair | None = None
+    """The worlds in which what is noised lies as far apart as its clip allows; None where nothing is known of that."""
 
 
 _UNSEEN = 1e-6
 """What a gap counts that reaches an adversary by later messages alone: it may tell the worlds apart, and need not."""
+
+_OTHER_WORLD = {Unit.ADD_REMOVE: "or absent", Unit.CLIENT_ZERO: "or without data"}
 
 
 class Traceable(Protocol):
@@ -65,6 +74,11 @@ def traceable(source: Source) -> Traceable:
     return cast(Traceable, source)
 
 
+def _followed(adversary: Adversary, view: View) -> Adversary:
+    """Any one device stands for the one whose view is followed."""
+    return Adversary(adversary.kind, (view,)) if isinstance(view, int) else adversary
+
+
 class _EnginePairs:
     """The pairs of an engine, each searched once."""
 
@@ -88,8 +102,7 @@ class _EnginePairs:
         view = self.traced_view(claim.adversary)
         if (claim.unit, view) not in self._pairs:
             pairs = self._candidates(claim, view)
-            # Any one device stands for the one whose view is followed.
-            seen_by = Adversary(claim.adversary.kind, (view,)) if isinstance(view, int) else claim.adversary
+            seen_by = _followed(claim.adversary, view)
             self._pairs[claim.unit, view] = pairs[self._farthest(pairs, seen_by, rounds)] if pairs else None
         canary = self._pairs[claim.unit, view]
         if canary is None:
@@ -98,7 +111,21 @@ class _EnginePairs:
         def program(first: int) -> Program:
             return engine_program(self._system, canary, view=view, rounds=first)
 
-        return TracedPair(what=canary.what, program=program)
+        return TracedPair(what=canary.what, program=program, at_clip=self._at_clip(claim, view))
+
+    def _at_clip(self, claim: Claim, view: View) -> TracedPair | None:
+        """The worst-case canary of trials in two worlds, where their scores are likelihood ratios."""
+        system, seen_by = self._system, _followed(claim.adversary, view)
+        method = choose(system, seen_by, claim.unit, CanaryKind.WORST_CASE).method
+        if method is None or method.name != Ratio.name:
+            return None
+        exposure = system.ledger.exposure(seen_by, claim.unit, reading=Reading.PAPER)
+        record = most_exposed([exposure], system.schedule) if claim.unit.per_record else 0
+        holders = seen_by.members(system.data.devices)
+        canary = plan(system, CanaryKind.WORST_CASE, record, Store(), unit=claim.unit, holders=holders)
+        whose = f"record {record}" if claim.unit.per_record else f"device({canary.devices[0]})"
+        what = f"{whose} at the clip, {_OTHER_WORLD.get(claim.unit, 'with either sign')}"
+        return TracedPair(what=what, program=lambda first: at_clip_program(system, canary, view=view, rounds=first))
 
     def _candidates(self, claim: Claim, view: View) -> list[TwinCanary]:
         """Pairs of the claim's unit in which all that the adversary holds itself is the same in both worlds."""

@@ -197,9 +197,10 @@ class CanaryProbe(Probe):
     decides in which rounds a canary with secret batches takes part.
     """
 
-    def __init__(self, canary: Canary, schedule: Schedule, coins: Stream) -> None:
+    def __init__(self, canary: Canary, system: System, coins: Stream) -> None:
         super().__init__()
-        self.canary, self._schedule, self._coins = canary, schedule, coins
+        self.canary, self._schedule, self._coins = canary, system.schedule, coins
+        self._moved = {r.kind for r in system.ledger.releases if r.sensitivity.get(canary.unit, 0.0) > 0}
         self._worlds: Tensor | None = None
         # All that the host knows before the first round is copied now: no round waits for it.
         device = coins.keys.device
@@ -209,7 +210,8 @@ class CanaryProbe(Probe):
 
     def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
         self._worlds = None
-        if point.internal:
+        # What sits at the clip would move releases, too, that read nothing of what the canary changes.
+        if point.internal or (self.canary.at_clip and point.kind not in self._moved):
             return point.noiseless(contributions)
         if self.canary.unit is Unit.ADD_REMOVE and not self.canary.at_clip:
             return self._without(point, contributions)
@@ -339,7 +341,7 @@ def in_worlds(system: System, replicas: Sequence[int], canary: Canary) -> tuple[
 
 def canary_probe(system: System, replicas: Sequence[int], canary: Canary) -> CanaryProbe:
     """The probe that puts this canary into the worlds of these replicas."""
-    return CanaryProbe(canary, system.schedule, Stream.of(system.seed, "canary", replicas, system.torch_device))
+    return CanaryProbe(canary, system, Stream.of(system.seed, "canary", replicas, system.torch_device))
 
 
 def _own_world(either: Tensor, world: Tensor) -> Tensor:

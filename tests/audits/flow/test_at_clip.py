@@ -1,0 +1,109 @@
+"""Contributions at the clip under the tracer: the mechanism's own worst pair costs exactly what is accounted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support import make_system
+from vflpriv.accountants.auto import AutoAccountant
+from vflpriv.audits.flow.audit import FlowAudit, FlowSettings
+from vflpriv.audits.flow.observation import observe
+from vflpriv.audits.flow.plain.wire import bits
+from vflpriv.audits.flow.sources import TracedPair, traceable
+from vflpriv.core.audit import AuditContext, Finding
+from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+
+ROUNDS = 3
+
+
+def claim_of(mu: float, *, unit: Unit = Unit.RECORD, view: str = "devices(all)") -> Claim:
+    return Claim.of_mu(mu, 1e-5, key="c", source="s", where="w", statement="", unit=unit, view=view)
+
+
+def accounted(system: System, claim: Claim) -> float:
+    mu = AutoAccountant().budget(system.ledger.exposure(claim.adversary, claim.unit), 1e-5).mu
+    assert mu is not None
+    return mu
+
+
+def judged(system: System, claim: Claim, **settings: Any) -> Finding:
+    context = AuditContext(claims=(claim,), settings=FlowSettings(**settings) if settings else None)
+    (finding,) = FlowAudit().run(system, context)
+    return finding
+
+
+TIGHT = [
+    ("dpzv-joint", Unit.LABEL, "eavesdropper"),
+    ("dpzv-joint", Unit.RECORD, "devices(all)"),
+    ("send-once", Unit.LABEL, "eavesdropper"),
+    ("split-client", Unit.CLIENT, "eavesdropper"),
+    ("split-client", Unit.CLIENT_ZERO, "server"),
+    ("vimadmm-j-client", Unit.CLIENT, "server"),
+    ("linear-admm-client", Unit.CLIENT_ZERO, "eavesdropper"),
+    ("noise-once-features", Unit.RECORD, "server"),
+    ("noise-once-features", Unit.FEATURES, "eavesdropper"),
+]
+
+
+@pytest.mark.parametrize(("variant", "unit", "view"), TIGHT)
+def test_the_figure_at_the_clip_is_what_is_accounted(variant: str, unit: Unit, view: str) -> None:
+    system, claim = make_system(variant, rounds=ROUNDS), claim_of(1.0, unit=unit, view=view)
+    source = traceable(system)
+    pair = source.traced_pair(claim, ROUNDS)
+    assert isinstance(pair, TracedPair)
+    assert pair.at_clip is not None
+    observation = observe(pair.at_clip.program(ROUNDS), source.traced_view(claim.adversary), 0)
+    assert not observation.unknown
+    assert {message.state for message in observation.messages} <= {"clean", "sealed"}
+    assert observation.shown.mu == observation.loss.mu == pytest.approx(accounted(system, claim), rel=1e-6)
+
+
+def test_a_claim_is_kept_at_what_is_accounted_and_refuted_a_little_below() -> None:
+    system = make_system("dpzv-joint", rounds=24, noise_std=5.0)
+    mu = accounted(system, claim_of(1.0))
+    kept = judged(system, claim_of(mu))
+    assert kept.verdict is Verdict.CONSISTENT
+    assert kept.measurement is not None
+    assert kept.measurement.exact
+    assert kept.figure == pytest.approx(mu, rel=1e-6)
+    assert "at the clip" in kept.sentence
+    refuted = judged(system, claim_of(0.999 * mu))
+    assert refuted.verdict is Verdict.VIOLATED
+    assert "at least 1" in refuted.repair
+
+
+def test_rounds_that_are_not_followed_leave_a_bound() -> None:
+    system = make_system("dpzv-joint", rounds=24, noise_std=5.0)
+    mu = accounted(system, claim_of(1.0))
+    half = judged(system, claim_of(mu), rounds=12)
+    assert half.measurement is not None
+    assert not half.measurement.exact
+    assert 0 < half.figure < mu
+
+
+def test_a_leak_is_found_whatever_the_figure_at_the_clip_is() -> None:
+    finding = judged(make_system("dpzv-sgd", rounds=ROUNDS), claim_of(1e3, unit=Unit.LABEL, view="server"))
+    assert finding.is_untested, "the server holds the labels"
+    leak = judged(make_system("split-client", rounds=ROUNDS), claim_of(1e6, unit=Unit.LABEL, view="eavesdropper"))
+    assert leak.verdict is Verdict.VIOLATED
+    assert "without noise" in leak.sentence
+
+
+def test_what_labels_do_not_reach_is_not_moved_by_a_label_at_the_clip() -> None:
+    """The centre of the records' rows is sent with noise, and no label is in it."""
+    system = make_system("send-once", rounds=ROUNDS)
+    claim = claim_of(1.0, unit=Unit.LABEL, view="eavesdropper")
+    assert judged(system, claim_of(accounted(system, claim), unit=Unit.LABEL, view="eavesdropper")).verdict is (
+        Verdict.CONSISTENT
+    )
+
+
+def test_a_single_element_of_any_stride_has_bytes() -> None:
+    wide = torch.arange(128.0).reshape(2, 64)[:1, :1]
+    assert bits(wide).tolist() == bits(torch.zeros(1)).tolist()
+    assert bits(torch.arange(128.0).reshape(2, 64)[1:, 3:4]).tolist() == bits(torch.tensor([67.0])).tolist()
