@@ -61,6 +61,14 @@ class Call:
 
     def run(self, tensors: list[Tensor], *, double: bool = False) -> Any:
         """The operation on other tensors."""
+        args, kwargs = self._arguments(tensors, double)
+        return self.op(*args, **kwargs)
+
+    def on(self, tensors: list[Tensor]) -> Call:
+        """The call of the operation on other tensors."""
+        return Call(self.op, *self._arguments(tensors, double=False))
+
+    def _arguments(self, tensors: list[Tensor], double: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         left = iter(tensors)
 
         def put(value: Any) -> Any:
@@ -72,8 +80,7 @@ class Call:
                 return torch.float64
             return value
 
-        args = [put(value) for value in self.args]
-        return self.op(*args, **{name: put(value) for name, value in self.kwargs.items()})
+        return tuple(put(value) for value in self.args), {name: put(value) for name, value in self.kwargs.items()}
 
     def results(self, out: Any, tensors: list[Tensor] | None = None) -> list[Tensor]:
         """What it made and what it wrote to, in an order that is the same for all runs of it."""

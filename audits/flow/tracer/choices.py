@@ -7,6 +7,7 @@ public or private; the largest of noisy scores, as with Gumbel noise.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = ["by_probabilities", "coin", "compared", "floored", "noisy_largest", "
 _MOST_OUTCOMES = 64
 _MOST_ELEMENTS = 1 << 18
 _HALVINGS = 100
+_MOST_ORDERS = 5000
 _ALL = -1
 _NO_SHIFT = 1e-4
 _ROLLS = (1, 7)
@@ -181,17 +183,31 @@ def seal_choice(
     trace.released(result, state)
 
 
+def _drawn_law(call: Call, p: Tensor) -> Tensor | None:
+    """(draws, outcomes) of `bernoulli` or `multinomial` by these probabilities; None of too many outcomes."""
+    if call.name == "bernoulli":
+        return torch.stack([1 - p.reshape(-1), p.reshape(-1)], 1)
+    count, again = call.args[1], call.args[2] if len(call.args) > 2 else call.kwargs.get("replacement", False)
+    shares = (p / p.sum(-1, keepdim=True)).reshape(-1, p.shape[-1])
+    return shares.repeat_interleave(count, 0) if again or count == 1 else _in_order(shares, count)
+
+
+def _in_order(shares: Tensor, count: int) -> Tensor | None:
+    """(rows, ordered choices) one place after another is drawn by its share of those that are left."""
+    places = shares.shape[1]
+    if math.perm(places, count) > _MOST_ORDERS:
+        return None
+    orders = torch.tensor(list(itertools.permutations(range(places), count)))
+    drawn = shares[:, orders]
+    left = 1 - drawn.cumsum(-1) + drawn
+    return (drawn / left.clamp(min=1e-300)).prod(-1)
+
+
 def by_probabilities(trace: Following, call: Call, out: Tensor, taint: frozenset[int], seals: frozenset[int]) -> bool:
     """`bernoulli` and `multinomial` with one draw, of private probabilities; whether that is what it was."""
-    laws = []
-    for probabilities in (call.tensors[0], trace.table.other(call.tensors[0])):
-        p = probabilities.detach().double()
-        if call.name == "bernoulli":
-            laws.append(torch.stack([1 - p.reshape(-1), p.reshape(-1)], 1))
-        elif call.args[1] == 1:
-            laws.append((p / p.sum(-1, keepdim=True)).reshape(-1, p.shape[-1]))
-        else:
-            return False
+    laws = [_drawn_law(call, p.detach().double()) for p in (call.tensors[0], trace.table.other(call.tensors[0]))]
+    if any(law is None for law in laws):
+        return False
     if not torch.equal(laws[0] > 0, laws[1] > 0) or not _varies(laws[0]):
         return False
     if not all(torch.equal(laws[0].roll(roll, 0) > 0, laws[0] > 0) for roll in _ROLLS):
@@ -381,23 +397,46 @@ def noisy_largest(trace: Following, call: Call, states: Sequence[State | None]) 
     if rows is None or rows.columns.shape[1] != 1 or len(torch.unique(rows.columns)) != rows.columns.numel():
         return None
     family, noise = trace.draws.family(rows.columns.reshape(-1)), trace.draws.values(rows.columns.reshape(-1))
-    dim = _dimension(call, scores)
     # What normal noise hides as a whole has a trade-off curve of its own, that of the place has none.
-    if family is None or family is NORMAL or family.cdf is None:
+    if family is None or family is NORMAL or family.cdf is None or noise is None or bool((rows.scales <= 0).any()):
         return None
-    if noise is None or dim is None or bool((rows.scales <= 0).any()):
+    count = _largest_few(call, scores)
+    dim = _dimension(call, scores) if count is None else -1
+    if dim is None:
         return None
-    shape, dim = (scores.shape, dim) if dim != _ALL else (torch.Size([scores.numel()]), 0)
+    shape, dim = (torch.Size([scores.numel()]), 0) if dim == _ALL and count is None else (scores.shape, dim)
     scale = rows.scales.reshape(shape)
     drawn = noise.reshape(shape) * scale
     laws = [
         _largest_law((world.detach().double().reshape(shape) - drawn).movedim(dim, -1), scale.movedim(dim, -1), family)
         for world in (scores, trace.table.other(scores))
     ]
+    if count is not None:
+        ordered = [_in_order(law, count) for law in laws] if _is_softmax(scale, family) else [None]
+        if any(law is None for law in ordered):
+            return None
+        laws = [law for law in ordered if law is not None]
     out = call.op(*call.args, **call.kwargs)
-    kept = trace.mark(out, state.taint, state.seals, masked=False)
-    seal_choice(trace, out, kept, (laws[0], laws[1]), rows.columns.reshape(-1), call.name)
+    # Noisy values that come with the places have no law of their own.
+    for result in call.results(out):
+        kept = trace.mark(result, state.taint, state.seals, masked=False)
+        if result.dtype == torch.int64:
+            seal_choice(trace, result, kept, (laws[0], laws[1]), rows.columns.reshape(-1), call.name)
+        else:
+            kept.opaque = rows.columns.reshape(-1)
     return out
+
+
+def _is_softmax(scale: Tensor, family: Family) -> bool:
+    """Whether places in falling order are softmax draws, one after another, of those that are left."""
+    return family is GUMBEL and bool((scale == scale[..., :1]).all())
+
+
+def _largest_few(call: Call, scores: Tensor) -> int | None:
+    """How many places of the largest entries of each row `topk` gives, in falling order; None of other operations."""
+    dim = call.args[2] if len(call.args) > 2 else call.kwargs.get("dim", -1)
+    falling = (len(call.args) <= 3 or call.args[3]) and call.kwargs.get("largest", True)
+    return int(call.args[1]) if call.name == "topk" and dim in (-1, scores.dim() - 1) and falling else None
 
 
 def _dimension(call: Call, scores: Tensor) -> int | None:
@@ -422,7 +461,7 @@ def _dimension(call: Call, scores: Tensor) -> int | None:
 def _largest_law(scores: Tensor, scale: Tensor, family: Family) -> Tensor:
     """P[the place of the largest score], (rows, places); the scores stand along the last dimension."""
     scores, scale = scores.reshape(-1, scores.shape[-1]), scale.reshape(-1, scale.shape[-1])
-    if family is GUMBEL and bool((scale == scale[:, :1]).all()):
+    if _is_softmax(scale, family):
         return torch.softmax(scores / scale, 1)
     assert family.cdf is not None
     levels = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000

@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vflpriv.audits.bounds.proved import Following as Bounding
 from vflpriv.audits.flow.draws.recipes import Recipe, applied
 from vflpriv.audits.flow.draws.rows import Rows, fineness
-from vflpriv.audits.flow.tracer import choices, sampling
+from vflpriv.audits.flow.plain.wire import identical
+from vflpriv.audits.flow.tracer import choices, picked, sampling
 from vflpriv.audits.flow.tracer.calls import Call
 from vflpriv.audits.flow.tracer.following import Following
 from vflpriv.audits.flow.tracer.linear import noise_of_results
@@ -128,12 +129,41 @@ class Trace(Following, TorchDispatchMode):
             return self._each(call)
         if call.name in _SHAPES or (call.views and not call.written):
             return call.op(*call.args, **call.kwargs)
+        if call.name == "copy_" and all(tensor.dtype == torch.uint8 and whole(tensor) for tensor in call.tensors):
+            return self._bytes(call)
         states = self.inputs(call)
         if not any(state is not None and state.random for state in states):
             out = self.both(call)
             self._settle(call, out, states)
             return out
-        return self._with_draws(call, states)
+        made = picked.put_back(self, self._follow, call)
+        if made is not None:
+            return self._replaced(call, made)
+        out = self._with_draws(call, states)
+        picked.pick(self, self._follow, call, out)
+        picked.carry(self, self._follow, call, out)
+        return out
+
+    def _replaced(self, call: Call, made: Tensor) -> Any:
+        """What an operation makes, where it is known how to make the same in another way."""
+        out = call.op(*call.args, **call.kwargs)
+        (result,) = call.results(out)
+        state = self.table.of(made)
+        if whole(result) and whole(made) and state is not None and identical(result, made):
+            self.table.enter(result).take(state)
+        else:
+            self.lose(f"{call.name} puts drawn values where a drawn mask is")
+        return out
+
+    def _bytes(self, call: Call) -> Any:
+        """The bytes of a storage are copied, whatever numbers they are: `copy.deepcopy` of weights does that."""
+        target, source = call.tensors
+        out, state = call.op(*call.args, **call.kwargs), self.table.of(source)
+        if state is None:
+            self.table.drop(target)
+        else:
+            self.table.enter(target).take(state)
+        return out
 
     def _each(self, call: Call) -> Any:
         """An operation on lists, one element after another: what happens to one has nothing to do with the others."""

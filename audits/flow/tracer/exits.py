@@ -131,7 +131,7 @@ class Exits(TorchFunctionMode):
     def _list(self, tensor: Tensor, values: Any) -> Any:
         """`tolist()`: numbers that are followed, each for itself."""
         state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
-        if state is None or not (state.taint or state.random):
+        if state is None or not (state.taint or state.random or state.seals):
             return values
         self.marks = True
         wide = tensor.detach().to(torch.float64 if tensor.is_floating_point() else torch.int64, copy=True)

@@ -250,7 +250,8 @@ class MarkedArray(np.ndarray[Any, Any]):
         """Its tensor; of a view, that view of the tensor; None where it is another array by now."""
         own: Any = self.__dict__.get("tensor")
         if own is not None:
-            return own  # type: ignore[no-any-return]
+            # NumPy may have given it another shape since.
+            return own if own.shape == self.shape else own.reshape(self.shape)  # type: ignore[no-any-return]
         root: Any = self
         while isinstance(root, MarkedArray) and "tensor" not in root.__dict__:
             root = root.base

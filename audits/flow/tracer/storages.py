@@ -6,6 +6,8 @@ themselves. Storages are held weakly: what a program frees is forgotten.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -13,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from vflpriv.audits.flow.draws.recipes import Coin, Recipe
 from vflpriv.audits.flow.draws.rows import Rows
 
-__all__ = ["State", "Table", "elements", "key", "whole"]
+__all__ = ["NOTHING", "Picked", "State", "Table", "elements", "key", "whole"]
 
 NOTHING: frozenset[int] = frozenset()
 
@@ -38,10 +40,32 @@ def elements(tensor: Tensor) -> Tensor:
     return places.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset()).reshape(-1)
 
 
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """A storage holds what a mask, in this version of its memory, picks of a tensor."""
+
+    mask: Tensor
+    version: int
+    everything: Tensor
+
+
 class State:
     """One storage. Draws are known as rows, a recipe or a coin, or only as `opaque`: the columns that it depends on."""
 
-    __slots__ = ("coin", "masked", "met", "opaque", "recipe", "ref", "rows", "seals", "shadow", "taint", "where")
+    __slots__ = (
+        "coin",
+        "masked",
+        "met",
+        "opaque",
+        "picked",
+        "recipe",
+        "ref",
+        "rows",
+        "seals",
+        "shadow",
+        "taint",
+        "where",
+    )
 
     def __init__(self, tensor: Tensor) -> None:
         self.ref = StorageWeakRef(tensor.untyped_storage())
@@ -54,6 +78,7 @@ class State:
         self.recipe: Recipe | None = None
         self.coin: Coin | None = None
         self.opaque: Tensor | None = None
+        self.picked: Picked | None = None
         self.masked = False
         """Whether noise lies over every element that a private value reaches."""
         self.where = ""
@@ -72,8 +97,15 @@ class State:
         return bool(self.taint) and not self.masked
 
     def forget_draws(self) -> None:
-        self.rows = self.recipe = self.coin = self.opaque = None
+        self.rows = self.recipe = self.coin = self.opaque = self.picked = None
         self.masked, self.where, self.met = False, "", NOTHING
+
+    def take(self, other: State) -> None:
+        """It is a copy of a storage, byte by byte."""
+        self.taint, self.seals, self.masked = other.taint, other.seals, other.masked
+        self.where, self.met = other.where, other.met
+        self.rows, self.recipe, self.coin, self.opaque = other.rows, other.recipe, other.coin, other.opaque
+        self.shadow = None if other.shadow is None else other.shadow.clone()
 
     def release(self, seal: int) -> None:
         """From here on its value is public: a seal shows it."""

@@ -209,6 +209,27 @@ def flips_by_an_index(wire):
     wire.send("labels", noised, sender="server", receiver=0, round_=0, records=EVERYONE)
 
 
+@PROGRAMS.sound(claim=_ONCE, why="as many fresh bits as a mask has places are put there", exact=lambda: _two(_flip()))
+def fresh_bits_by_a_mask(wire):
+    responses = _codes(wire).clone()
+    chosen = torch.rand(RECORDS) < 2 * _flip()
+    responses[chosen] = torch.randint(0, 2, (int(chosen.sum()),))
+    wire.send("labels", responses, sender="server", receiver=0, round_=0, records=EVERYONE)
+
+
+@PROGRAMS.broken(
+    claim=_ONCE,
+    why="the mask ends before half of the records, whose labels are sent as they are",
+    tells=lambda sent: bool(sent[0].tensors[""][TARGET] == _OTHER_CODES[TARGET]),
+)
+def fresh_bits_for_some_records_only(wire):
+    responses = _codes(wire).clone()
+    chosen = torch.rand(RECORDS) < 2 * _flip()
+    chosen &= EVERYONE < TARGET
+    responses[chosen] = torch.randint(0, 2, (int(chosen.sum()),))
+    wire.send("labels", responses, sender="server", receiver=0, round_=0, records=EVERYONE)
+
+
 @PROGRAMS.sound(claim=_ONCE, why="NumPy flips the labels before torch sees them", exact=lambda: _two(_flip()))
 def flips_by_numpy(wire):
     y = _codes(wire).numpy()

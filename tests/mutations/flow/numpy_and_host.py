@@ -276,3 +276,15 @@ def labels_are_checked_first(wire):
     for t in range(ROUNDS):
         m = ((0.5 - y) * FEATURES[:, t]).clamp(-0.5, 0.5).sum() + NOISE * torch.randn(1)
         wire.send("answer", m, sender="server", receiver=0, round_=t, records=EVERYONE)
+
+
+@PROGRAMS.broken(
+    claim=pure(1.0),
+    why="responses that are drawn with three times the budget take the way of a list",
+    exact=lambda: 3.0,
+)
+def responses_through_a_list(wire):
+    y = wire.private(LABELS, OTHER_LABELS, what="labels", owner="server")
+    kept = torch.rand(RECORDS) < math.exp(3.0) / (math.exp(3.0) + 1)
+    responses = torch.where(kept, y, 1 - y).long()
+    wire.send("labels", torch.tensor(responses.tolist()), sender="server", receiver=0, round_=0, records=EVERYONE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutations.flow import (
     afterwards,
     batches_and_state,
+    blind_releases,
+    blind_trainings,
     clips,
     generators,
     label_choices,
@@ -37,5 +39,7 @@ _THEMES = (
     afterwards,
     trainings,
     statistics_released,
+    blind_releases,
+    blind_trainings,
 )
 PROGRAMS: tuple[TracedProgram, ...] = tuple(program for module in _THEMES for program in module.PROGRAMS)
