@@ -176,7 +176,7 @@ def micro_batches_of_opacus(wire):
     for epoch in range(2):
         for step, (rows, y) in enumerate(DataLoader(data, batch_size=10)):
             optimiser.signal_skip_step(do_skip=step < 3)
-            nn.functional.cross_entropy(model(rows), y).backward()
+            nn.functional.cross_entropy(model(rows.requires_grad_()), y).backward()
             optimiser.step()
             optimiser.zero_grad()
         weights = {name: p.detach().clone() for name, p in model._module.named_parameters()}
