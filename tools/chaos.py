@@ -238,7 +238,7 @@ def full_disks(place: Place) -> Iterator[Outcome]:
         yield f"audit, files of at most {limit} bytes, then with room", place.same("audit", out)
         folder = place.folder / f"recorded-{limit}"
         code, _, error = place.run(["-c", RECORDING, str(folder)], preexec_fn=limited)
-        yield f"recording, files of at most {limit} bytes: {error[-200:]!r}", code == 1 and "OutputError" in error
+        yield f"recording, files of at most {limit} bytes: {error[-200:]!r}", code == 1 and "vflpriv.errors." in error
 
 
 def two_at_once(place: Place) -> Iterator[Outcome]:

@@ -84,9 +84,26 @@ def _sync(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    """Write a file so that a reader sees the old content or the new one, never a part of it."""
+    """Write a file so that a reader sees the old content or the new one, never a part of it.
+
+    A pipe or a device, such as `/dev/stdout`, is written into, and not replaced.
+    """
+    raw = content.encode("utf-8") if isinstance(content, str) else content
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        _write_into(path, raw)
+        return
     with atomically(path, durable=durable) as temporary:
-        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        temporary.write_bytes(raw)
+
+
+def _write_into(path: Path, raw: bytes) -> None:
+    try:
+        # Nobody waits for a reader that a pipe may never have.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as handle:
+            os.set_blocking(handle.fileno(), True)
+            handle.write(raw)
+    except OSError as error:
+        raise OutputError(path, error.strerror or str(error)) from error
 
 
 def regular(path: Path) -> Path:
