@@ -15,7 +15,9 @@ from vflpriv.recording.files.arrays import RecordIds, host_tensor, labels_of
 from vflpriv.recording.files.checks import check_finite, check_kind_name, check_shapes, check_type, message_of
 from vflpriv.recording.files.format import SCHEMA, Entry, Head
 from vflpriv.recording.watching.batches import batches_with_ids
+from vflpriv.recording.watching.checks import Checks
 from vflpriv.recording.watching.hooks import Watch
+from vflpriv.recording.watching.outputs import Output
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,6 +41,7 @@ class CheckedWire(ABC):
             raise problem.error(f"record: {problem.place}") from error
         self._over = False
         self._watch: Watch | None = None
+        self.checks = Checks()
         self._last_ids: tuple[Tensor, int, Tensor] | None = None
         self._known: dict[tuple[object, ...], Entry] = {}
 
@@ -71,12 +74,20 @@ class CheckedWire(ABC):
         ids = None if records is None else self.checked_ids(records, f"{kind}: records")
         return self.delivered(*self.add("across", round_, sender, kind, tensors, ids, to=receiver))
 
-    def watch(self, bottoms: Sequence[nn.Module], *, top: nn.Module | None = None, kind: str = "embeddings") -> None:
+    def watch(
+        self,
+        bottoms: Sequence[nn.Module],
+        *,
+        top: nn.Module | None = None,
+        kind: str = "embeddings",
+        output: Output | Sequence[Output] | None = None,
+    ) -> None:
         """Record what the devices' modules send and receive, by hooks, from now on; `bottoms[m]` is device m's.
 
         Each training step is a round and begins with `batch`, or is a step of `ids`. A message is the output of a
         device's module, and the gradient by it. With `top`, the server's module, it is what that module is given
-        instead: watch it if noise is added in between. `kind` is `embeddings`, or `logits` if the server sums them.
+        instead: watch it if noise is added in between. `kind` is `embeddings`, or `logits` if the server sums them. Of
+        outputs with several tensors, `output` names the one that is sent: a key, an attribute, a place or a function.
         """
         self.check_open("watch", "bottoms")
         if len(bottoms) != self.head.devices:
@@ -84,23 +95,46 @@ class CheckedWire(ABC):
         self.settle()
         if self._watch is not None:
             self._watch.stop()
-        self._watch = Watch(self, bottoms, top=top, kind=kind, first=self.next_round)
+        self._watch = Watch(self, bottoms, top=top, kind=kind, output=output, first=self.next_round)
 
     def batch(self, records: Any) -> Any:
         """Begin a round of the watched modules with the records of these ids, which are returned."""
-        self.check_open("batch", "records")
-        if self._watch is None:
-            raise InputError("batch", "records", "wire.watch(bottoms) before")
-        self._watch.batch(self.checked_ids(records, "batch: records"))
+        watch = self._watching("batch", "records")
+        last = self._last_ids
+        known = last is not None and records is last[0] and records._version == last[1]
+        ids = last[2] if last is not None and known else self.record_ids.numbers(records, "batch: records", once=False)
+        if self.record_ids.names is None and hasattr(records, "_version"):
+            self._last_ids = records, records._version, ids
+        watch.batch(ids)
         return records
 
-    def ids(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """The batches of a torch DataLoader, each of which begins a round with its positions in the data set as ids."""
-        return batches_with_ids(loader, self._begin_positions)
+    def ids(self, loader: Iterable[Any], *, key: Any = None) -> Iterator[Any]:
+        """The batches of a torch DataLoader; each begins a round when a watched module is given it.
 
-    def _begin_positions(self, positions: Sequence[int]) -> None:
-        names = self.record_ids.names
-        self.batch(positions if names is None else [names[position] for position in positions])
+        Positions are those in the data set inside of subsets and concatenations that has as many items as there are
+        records. With a `key`, each batch says itself which records it is of: `batch[key]`, or `key(batch)`.
+        """
+        watch = self._watching("ids", "loader")
+        for ids, batch in batches_with_ids(loader, self.head.records, key):
+            numbers = self.record_ids.numbers(ids, "ids: key", once=False) if key is not None else ids
+            seen = self.arrived(numbers, batch)
+            watch.fetched(numbers, seen)
+            yield seen
+
+    def arrived(self, ids: Tensor, batch: Any) -> Any:
+        """A loader's batch of these records, as the training gets it."""
+        del ids
+        return batch
+
+    def began(self, ids: Tensor) -> None:
+        """Is told of each round of watched modules that begins."""
+        return
+
+    def _watching(self, field: str, value: str) -> Watch:
+        self.check_open(field, value)
+        if self._watch is None:
+            raise InputError(field, value, "wire.watch(bottoms) before")
+        return self._watch
 
     def check_open(self, field: str, value: object) -> None:
         """Raise an InputError if the recording has ended."""
@@ -111,6 +145,11 @@ class CheckedWire(ABC):
         """Take over what the hooks of watched modules have seen and not handed over yet."""
         if self._watch is not None:
             self._watch.deliver()
+
+    def conclude(self) -> None:
+        """The training is over: check what can only be known now."""
+        if self._watch is not None and not self._over:
+            self._watch.conclude()
 
     def close(self) -> None:
         """End the recording: nothing is watched any more, and further calls are errors."""

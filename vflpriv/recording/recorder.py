@@ -17,7 +17,7 @@ from vflpriv.errors import InputError
 from vflpriv.recording.checked_wire import CheckedWire
 from vflpriv.recording.elsewhere import made_elsewhere
 from vflpriv.recording.files import ending
-from vflpriv.recording.files.arrays import labels_of
+from vflpriv.recording.files.arrays import Labels, labels_of
 from vflpriv.recording.files.checks import row_axis
 from vflpriv.recording.files.columns import Columns
 from vflpriv.recording.files.format import (
@@ -37,6 +37,8 @@ from vflpriv.recording.files.writing import BackgroundWriter, Chain, write_tenso
 from vflpriv.recording.own_folder import Earlier, FolderLock, make_room
 from vflpriv.recording.sampling import Sample
 from vflpriv.recording.transcripts import Continued, read_continued
+from vflpriv.recording.watching.losses import LabelCheck
+from vflpriv.recording.watching.outputs import Output
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -117,10 +119,13 @@ def watch(
     folder: str | Path = "transcript",
     top: nn.Module | None = None,
     kind: str = "embeddings",
+    output: Output | Sequence[Output] | None = None,
     canaries: Canaries | None = None,
     **options: Any,
 ) -> RecordingWire:
     """Record a training by hooks on its modules: begin each step with `wire.batch(ids)`, or use `wire.ids(loader)`.
+
+    `top`, `kind` and `output` are those of `RecordingWire.watch`.
 
     Where parties have no PyTorch modules, `bottoms` is how many there are: `wire.up` and `wire.down` then record. The
     recording ends with the program, or with `wire.finish()`. A transcript that is in the folder is moved aside, as in
@@ -130,7 +135,7 @@ def watch(
     devices = bottoms if isinstance(bottoms, int) else len(bottoms)
     wire = record(folder, devices=devices, classes=classes, labels=labels, canaries=canaries, aside=True, **options)
     if not isinstance(bottoms, int):
-        wire.watch(bottoms, top=top, kind=kind)
+        wire.watch(bottoms, top=top, kind=kind, output=output)
     return wire
 
 
@@ -172,6 +177,8 @@ class RecordingWire(CheckedWire):
             run = before.run or run or secrets.token_hex(16)
             self._writer = BackgroundWriter(Chain(run, files=before.files, last=before.last, key=self._key))
             self.head = self.head.model_copy(update={"run": run, "beside": dict(before.beside)})
+            for line in before.failed_checks:
+                self.checks.fail(line, line)
             if self.record_ids.names is not None:
                 names = json.dumps(self.record_ids.names).encode()
                 write_atomically(folder / IDS, names, durable=True)
@@ -219,6 +226,18 @@ class RecordingWire(CheckedWire):
         if canaries is not None:
             answers |= self._canaries(canaries)
         self.write_beside(ANSWERS, answers)
+        self._compare_labels(given, ids, canaries)
+
+    def _compare_labels(self, given: Labels, ids: Tensor, canaries: Canaries | None) -> None:
+        """Losses of a watched training are compared with these labels."""
+        import torch
+
+        planted = None if canaries is None else torch.tensor(canaries.records)
+        values = given.targets if given.classes is None else given.classes
+        assert values is not None
+        known = values.new_full((self.head.records,), torch.nan if given.classes is None else -1)
+        known[ids] = values
+        self.checks.labels = LabelCheck(known, self.head.classes, planted)
 
     def _check_classes(self, truth: Tensor) -> None:
         classes = self.head.classes or 0
@@ -261,6 +280,10 @@ class RecordingWire(CheckedWire):
         """
         self.check_open("members", "canaries")
         tensors = member_tensors(canaries, self.head.records)
+        import torch
+
+        self.checks.left_out = torch.zeros(self.head.records, dtype=torch.bool)
+        self.checks.left_out[canaries.candidates[~canaries.trained]] = True
         self._keep_always(canaries.records.tolist())
         self.write_beside(MEMBERS, tensors)
 
@@ -297,6 +320,7 @@ class RecordingWire(CheckedWire):
             self.abandon()
             raise
         self._writer.close()
+        self.conclude()
         totals = {
             "finished": not cut_off,
             "rounds": self._round + 1,
@@ -304,9 +328,15 @@ class RecordingWire(CheckedWire):
             "messages": dict(self._counts),
             "last": self._writer.chain.last if self._files else None,
         }
-        self.head = self.head.model_copy(update={**totals, "shapes": self._shapes})
+        self.head = self.head.model_copy(update={**totals, **self._checked(), "shapes": self._shapes})
         self._write_head()
         self.close()
+
+    def _checked(self) -> dict[str, Any]:
+        """What the head says of the checks."""
+        labels = self.checks.labels
+        seen = {} if labels is None else {"labels_compared": labels.compared, "labels_different": labels.different}
+        return {"failed_checks": self.checks.failed, "remarks": self.checks.remarks, **seen}
 
     def abandon(self) -> None:
         """Write the complete rounds, and leave the recording unfinished."""
@@ -316,6 +346,8 @@ class RecordingWire(CheckedWire):
             self.settle()
         self._flush(before=self._round)
         self._writer.close()
+        self.head = self.head.model_copy(update=self._checked())
+        self._write_head()
         self.close()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:

@@ -117,6 +117,7 @@ class Continued:
     run: str | None = None
     last: str | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
+    failed_checks: tuple[str, ...] = ()
 
 
 def read_transcript(folder: Path) -> Recording:
@@ -167,6 +168,7 @@ def read_continued(folder: Path, head: Head, names: Sequence[str | int] | None) 
         run=before.run,
         last=chain[-1] if chain else None,
         beside=before.beside,
+        failed_checks=before.failed_checks,
     )
 
 

@@ -85,8 +85,8 @@ class RecordIds:
         if len(self._numbers) < len(self.names):
             raise InputError("record: records", f"{len(self.names)} ids", "no id twice")
 
-    def numbers(self, records: Any, field: str) -> Tensor:
-        """The numbers of these records, each of which must be there once."""
+    def numbers(self, records: Any, field: str, *, once: bool = True) -> Tensor:
+        """The numbers of these records, each of which must be there once, unless a batch may have it again."""
         import torch
 
         if self.names is None:
@@ -103,7 +103,7 @@ class RecordIds:
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.count:
             expected = f"0 to {self.count - 1}, or the ids themselves in record(records=...)"
             raise InputError(field, [int(ids.min()), int(ids.max())], expected)
-        if self._has_twice(ids.numpy()):
+        if once and self._has_twice(ids.numpy()):
             raise InputError(field, ids.tolist(), "no record twice")
         return ids
 

@@ -49,6 +49,7 @@ KIND = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 Kind = Annotated[str, Field(pattern=KIND)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]{0,63}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
+Line = Annotated[str, Field(max_length=300)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -126,6 +127,14 @@ class Head(_Strict):
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
     tests: Count = 0
     """The number of test records that the accuracy was measured on."""
+    failed_checks: tuple[Line, ...] = Field(default=(), max_length=1000)
+    """What did not fit together while modules were watched: nothing is certified on it."""
+    remarks: tuple[Line, ...] = Field(default=(), max_length=1000)
+    """What is worth knowing of a watched training."""
+    labels_compared: Count = 0
+    """The number of records whose labels were seen in a loss."""
+    labels_different: Count = 0
+    """Of these, those that had another label there."""
     run: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     """Drawn when the recording begins: files of two recordings are never taken for one."""
     last: Hash | None = None

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vflpriv.recording.files.ending import shielded
+from vflpriv.recording.watching.rounds import Rows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from vflpriv.recording.files.format import Entry
+    from vflpriv.recording.watching.checks import Checks
 
 __all__ = ["GRADIENT_OF", "HeldMessages", "Sink"]
 
@@ -35,8 +37,17 @@ class Sink(Protocol):
         ...
 
     @property
+    def checks(self) -> Checks:
+        """What is checked while modules are watched."""
+        ...
+
+    @property
     def delivers(self) -> bool:
         """Whether modules go on with what `add` returns: what the receiver gets."""
+        ...
+
+    def began(self, ids: Tensor) -> None:
+        """Is told of each round that begins."""
         ...
 
     def add(
@@ -76,11 +87,22 @@ class HeldMessages:
         self._held: list[tuple[Entry, int, Tensor | None, dict[str, Tensor] | None]] = []
         self._since = time.monotonic()
 
-    def hold(self, way: str, round_: int, m: int, value: Tensor, ids: Tensor) -> Tensor | None:
-        """Keep a copy of a message; what the receiver gets, if modules go on with it.
+    def hold(self, way: str, round_: int, m: int, value: Tensor, rows: Rows) -> Tensor | None:
+        """Keep a copy of a message about these rows; what the receiver gets, if modules go on with it.
 
-        One of another form than the last on its link is handed over at once, since it may be wrong.
+        A batch with a record twice is two messages.
         """
+        if len(rows.parts) == 1:
+            return self._hold_part(way, round_, m, value, rows.ids)
+        arrived = value.detach().clone()
+        for places, ids in rows.parts:
+            part = self._hold_part(way, round_, m, value[places], ids)
+            if part is not None:
+                arrived[places] = part
+        return arrived if self._sink.delivers else None
+
+    def _hold_part(self, way: str, round_: int, m: int, value: Tensor, ids: Tensor) -> Tensor | None:
+        """One message. One of another form than the last on its link is handed over at once, since it may be wrong."""
         name, kind = ("embedding", self._kind) if way == "up" else ("gradient", GRADIENT_OF[self._kind])
         form = value.shape, value.dtype, len(ids)
         last, value = self._forms.get((way, m)), value.detach()

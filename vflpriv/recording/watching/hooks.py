@@ -8,130 +8,283 @@ model is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.errors import InputError
+from vflpriv.recording.watching.backward import before_backward, in_backward
+from vflpriv.recording.watching.gradients import Listening
 from vflpriv.recording.watching.held import GRADIENT_OF, HeldMessages, Sink
-from vflpriv.recording.watching.outputs import Columns, columns_of, one_tensor, part_of
+from vflpriv.recording.watching.outputs import Columns, Output, columns_of, part_of, sent_tensor, tensors_in
+from vflpriv.recording.watching.rounds import Call, Round
+from vflpriv.recording.watching.seen import Seen
+from vflpriv.recording.watching.using import Fetched, Waiting
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = ["Watch"]
 
+_MOST = 256
+"""Passes without gradients that may wait for a backward pass; a loop that only evaluates keeps no more."""
+
 
 class Watch:
     """The hooks on one system's modules, and the batch that its parties work on.
 
-    A round is one batch: it begins with `batch`. Passes without gradients, or of modules in evaluation mode, are no
-    messages of the training and are left out.
+    A round is one batch: it begins with `batch`, or when a module is given a batch that was `fetched`. A pass through a
+    module that trains is a message. One without gradients, or of a module in evaluation mode, is one if a backward pass
+    follows in its round: then a frozen party has sent something. All others evaluate.
     """
 
     def __init__(
-        self, sink: Sink, bottoms: Sequence[nn.Module], *, top: nn.Module | None, kind: str, first: int = 0
+        self,
+        sink: Sink,
+        bottoms: Sequence[nn.Module],
+        *,
+        top: nn.Module | None,
+        kind: str,
+        output: Output | Sequence[Output] | None = None,
+        first: int = 0,
     ) -> None:
         if kind not in GRADIENT_OF:
             raise InputError("watch: kind", kind, " or ".join(GRADIENT_OF))
         _check_modules(bottoms, top)
-        self._held, self._names = HeldMessages(sink, kind), [f"bottoms[{m}]" for m in range(len(bottoms))]
-        self._round = first - 1
-        self._ids: Tensor | None = None
-        self._widths: dict[int, tuple[int, ...]] = {}
-        self._called: set[int] = set()
-        self._top_called = False
-        self._handles = [b.register_forward_hook(self._after_bottom(m, top is None)) for m, b in enumerate(bottoms)]
+        self._sink, self._held, self._top = sink, HeldMessages(sink, kind), top
+        self._outputs = _outputs(output, len(bottoms))
+        self._first = first
+        self._start: int | None = None
+        self._given: Tensor | None = None
+        self._round: Round | None = None
+        self._waiting, self._listening = Waiting(), Listening()
+        self._unsure: deque[Call] = deque(maxlen=_MOST)
+        self._outstanding: dict[int, Call] = {}
+        self._seen = Seen(sink.checks, bottoms, looks=not sink.delivers)
+        self._handles = [handle for m, bottom in enumerate(bottoms) for handle in self._hook_bottom(m, bottom)]
         if top is not None:
-            self._handles.append(top.register_forward_pre_hook(self._before_top))
+            hook = top.register_forward_pre_hook(_not_compiled(self._before_top), with_kwargs=True)
+            self._handles += [hook, _last(top._forward_pre_hooks, hook)]
+        self._stop_listening = before_backward(self._before_backward)
 
     def batch(self, ids: Tensor) -> None:
         """Begin a round with the records of these ids."""
-        self._held.between_rounds()
-        self._round, self._ids = self._round + 1, ids
-        self._called, self._top_called = set(), False
-        self._widths = {}
+        self._begin(Fetched(ids))
+
+    def fetched(self, ids: Tensor, batch: Any) -> None:
+        """A batch is there: a round begins when a module is given it."""
+        self._waiting.add(Fetched(ids, batch))
 
     def stop(self) -> None:
         """Remove the hooks."""
+        self._stop_listening()
+        self._seen.stop()
         for handle in self._handles:
             handle.remove()
 
-    def _after_bottom(self, m: int, sends: bool) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            del inputs
-            if not self._is_message(module, output, m in self._called):
-                return
-            self._check_round(self._names[m], m in self._called)
-            self._called.add(m)
-            sent = one_tensor(output, f"watch: output of {self._names[m]}")
-            self._widths[m] = tuple(sent.shape[1:])
-            if sends:
-                self._send({m: ...}, sent)
-            self._listen(m, sent)
-
-        return hook
-
-    def _is_message(self, module: nn.Module, output: Any, called: bool) -> bool:
-        """Whether a pass is part of the training; of a party that trains nothing, the first one in a round is."""
-        if _is_training_pass(module):
-            return True
-        frozen = not any(parameter.requires_grad for parameter in module.parameters())
-        return frozen and not called and self._ids is not None and len(output) == len(self._ids)
-
-    def _before_top(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if not _is_training_pass(module):
-            return
-        self._check_round("top", self._top_called)
-        self._top_called = True
-        members = sorted(self._called)
-        if not members:
-            raise InputError("watch: top", "called before any bottom", "the bottoms' outputs as its input")
-        given = list(inputs[0]) if len(inputs) == 1 and isinstance(inputs[0], list | tuple) else list(inputs)
-        tensors = [one_tensor(value, "watch: input of top") for value in given]
-        if len(tensors) == len(members):
-            for m, tensor in zip(members, tensors, strict=True):
-                self._send({m: ...}, tensor)
-        else:
-            widths = [self._widths[m] for m in members]
-            self._send(dict(zip(members, columns_of(tensors, widths), strict=True)), tensors[0])
-
-    def _send(self, columns: Mapping[int, Columns], sent: Tensor) -> None:
-        """Record what these devices sent, each its columns of one tensor; the server goes on with what it gets."""
-        import torch
-
-        assert self._ids is not None
-        parts = [self._held.hold("up", self._round, m, part_of(sent, own), self._ids) for m, own in columns.items()]
-        arrived = [value for value in parts if value is not None]
-        if arrived:
-            sent.data = arrived[0] if len(arrived) == 1 else torch.cat(arrived, dim=1)
-
-    def _listen(self, m: int, sent: Tensor) -> None:
-        """Record the gradient by what a device sent as it arrives there, after all hooks on its way."""
-        assert self._ids is not None
-        round_, ids, place = self._round, self._ids, sent.output_nr
-
-        def receive(gradient: Tensor) -> Tensor | None:
-            return self._held.hold("down", round_, m, gradient, ids)
-
-        def received(gradients: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            arrived = None if gradients[place] is None else receive(gradients[place])
-            return None if arrived is None else (*gradients[:place], arrived, *gradients[place + 1 :])
-
-        if sent.grad_fn is not None:
-            sent.grad_fn.register_prehook(received)
-        elif sent.requires_grad:
-            sent.register_hook(receive)
+    def conclude(self) -> None:
+        """The training is over: see what was missing in it."""
+        if self._round is not None:
+            self._seen.over(self._round)
+        self._seen.conclude(self._waiting.unused + len(self._waiting))
 
     def deliver(self) -> None:
         """Hand over all messages that are held."""
         self._held.deliver()
 
-    def _check_round(self, name: str, called: bool) -> None:
-        if self._ids is None:
-            raise InputError(f"watch: {name}", "called", "wire.batch(ids) or wire.ids(loader) before: whose records?")
-        if called:
-            expected = "one call in a round: begin each round with wire.batch(ids), and evaluate in eval() or no_grad()"
-            raise InputError(f"watch: {name}", f"called twice in round {self._round}", expected)
+    def _begin(self, batch: Fetched) -> None:
+        self._sink.began(batch.ids)
+        if self._round is not None:
+            self._seen.over(self._round)
+        self._held.between_rounds()
+        number = self._first if self._round is None else self._round.number + 1
+        self._round, self._outstanding = Round(number, batch), {}
+        self._seen.begun(self._round)
+
+    def _hook_bottom(self, m: int, bottom: nn.Module) -> list[Any]:
+        before = bottom.register_forward_pre_hook(_not_compiled(self._before_bottom(m)), with_kwargs=True)
+        after = bottom.register_forward_hook(_not_compiled(self._after_bottom(m)))
+        return [before, after, _last(bottom._forward_hooks, after)]
+
+    def _before_bottom(self, m: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            del module
+            for handle in self._handles:
+                if isinstance(handle, _last):
+                    handle.again()
+            if not in_backward():
+                self._use(m, list(tensors_in((args, kwargs))))
+
+        return hook
+
+    def _use(self, m: int, given: list[Tensor]) -> None:
+        """A module is given a batch: which one?"""
+        round_, rows = self._round, {len(tensor) for tensor in given if tensor.dim()}
+        self._start = None
+        if len(self._waiting):
+            own = round_ is not None and round_.batch.place_of(given) is not None
+            found = None if own else self._waiting.holding(given)
+            busy = round_ is not None and not round_.spent and m not in round_.calls
+            if found is None and not own and not busy:
+                found = self._waiting.next(rows)
+            if found is not None:
+                self._waiting.use(found)
+                self._begin(found)
+        round_ = self._round
+        if round_ is not None and len(round_.ids) not in rows:
+            self._start = round_.batch.place_of(given)
+        self._given = next((tensor for tensor in given if tensor.dim()), None)
+
+    def _after_bottom(self, m: int) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            del inputs
+            if in_backward():
+                self._recomputed(m, output)
+                return
+            trains = _is_training_pass(module)
+            if self._round is None and trains:
+                expected = "wire.batch(ids) or wire.ids(loader) before: whose records?"
+                raise InputError(f"watch: bottoms[{m}]", "called", expected)
+            if self._round is None or (not trains and self._round.spent):
+                return
+            sent = sent_tensor(output, self._outputs[m], f"watch: output of bottoms[{m}]")
+            if trains or len(sent) == len(self._round.ids):
+                self._called(m, sent, trains)
+
+        return hook
+
+    def _called(self, m: int, sent: Tensor, trains: bool) -> None:
+        """A party's module was called in a round that no backward pass has ended, or trains."""
+        assert self._round is not None
+        call = Call(m, self._round, self._round.rows(m, len(sent), self._start), sent, training=trains)
+        self._seen.called(call, self._given)
+        if trains:
+            self._drop_evaluation(m)
+        if sent.requires_grad:
+            self._listening.listen(sent, self._receiver(call))
+        if self._top is None:
+            self._send_or_wait([(call, sent, ...)])
+        else:
+            self._outstanding[m] = call
+
+    def _drop_evaluation(self, m: int) -> None:
+        """A party that trains in this round was called without gradients before: that was to look at its outputs."""
+        waiting = [c for c in self._unsure if c.device != m or c.round is not self._round]
+        if len(waiting) < len(self._unsure):
+            self._unsure = deque(waiting, maxlen=_MOST)
+
+    def _receiver(self, call: Call) -> Callable[[Tensor], Tensor | None]:
+        def receive(gradient: Tensor) -> Tensor | None:
+            return self._held.hold("down", call.round.number, call.device, gradient, call.rows)
+
+        return receive
+
+    def _recomputed(self, m: int, output: Any) -> None:
+        """A checkpoint calls a module once more in the backward pass: the gradient passes through this call."""
+        import torch
+
+        call = None if self._round is None else self._round.calls.get(m)
+        if call is None or not torch.is_grad_enabled() or call.sent.requires_grad:
+            return
+        sent = sent_tensor(output, self._outputs[m], f"watch: output of bottoms[{m}]")
+        if sent.requires_grad and sent.shape == call.sent.shape:
+            self._listening.listen(sent, self._receiver(call))
+
+    def _before_top(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        import torch
+
+        if in_backward() or self._round is None:
+            return
+        trains = torch.is_grad_enabled() and any(call.training for call in self._outstanding.values())
+        if not self._outstanding and not self._is_sent_again(module):
+            return
+        calls = self._outstanding or self._round.calls
+        if not trains and any(call.training for call in calls.values()) and not torch.is_grad_enabled():
+            return  # somebody looks at what the server's model makes of it
+        members = sorted(calls)
+        tensors = [tensor for tensor in tensors_in((args, kwargs)) if tensor.dim()]
+        places, as_left = columns_of(tensors, [calls[m].sent for m in members], look=not self._sink.delivers)
+        if not self._outstanding and as_left:
+            return  # the same once more
+        self._seen.given(as_left)
+        self._send_or_wait([(calls[m], tensor, columns) for m, (tensor, columns) in zip(members, places, strict=True)])
+        self._outstanding = {}
+
+    def _is_sent_again(self, module: nn.Module) -> bool:
+        """Whether the server's model trains on what was sent before; an error if nothing was."""
+        assert self._round is not None
+        trains = _is_training_pass(module)
+        if trains and not self._round.calls:
+            raise InputError("watch: top", "called before any bottom", "the bottoms' outputs as its input")
+        return trains
+
+    def _send_or_wait(self, parts: Sequence[tuple[Call, Tensor, Columns]]) -> None:
+        """Record what these parties sent, each its columns of a tensor; without gradients, when a pass follows."""
+        import torch
+
+        arrived: dict[int, list[Tensor]] = {}
+        training = any(call.training for call, _, _ in parts) or self._sink.delivers
+        for call, tensor, columns in parts:
+            value = part_of(tensor, columns)
+            if not training:
+                call.copies.append(value.detach().clone())
+                self._unsure.append(call)
+                continue
+            received = self._send(call, value)
+            if received is not None:
+                arrived.setdefault(id(tensor), []).append(received)
+        for _, tensor, _ in parts:
+            values = arrived.pop(id(tensor), None)
+            if values:
+                tensor.data = values[0] if len(values) == 1 else torch.cat(values, dim=1)
+
+    def _send(self, call: Call, value: Tensor) -> Tensor | None:
+        self._seen.sent(call)
+        return self._held.hold("up", call.round.number, call.device, value, call.rows)
+
+    def _before_backward(self, roots: Any) -> None:
+        """A backward pass begins: parties without gradients have sent what it is computed from."""
+        self._listening.be_last()
+        waiting, self._unsure = self._unsure, deque(maxlen=_MOST)
+        for call in waiting:
+            for copy in call.copies:
+                self._send(call, copy)
+            call.copies.clear()
+        if self._round is not None:
+            self._seen.losses(self._round, roots)
+            self._round.spent = True
+
+
+class _last:  # noqa: N801
+    """Keeps a hook behind all others of its module, which may be registered later."""
+
+    def __init__(self, hooks: Any, handle: Any) -> None:
+        self._hooks, self._number = hooks, handle.id
+
+    def again(self) -> None:
+        if self._number in self._hooks and next(reversed(self._hooks)) != self._number:
+            self._hooks.move_to_end(self._number)
+
+    def remove(self) -> None:
+        """Nothing: the hook's own handle removes it."""
+
+
+def _not_compiled(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook that torch.compile leaves to Python."""
+
+    def plain(*args: Any) -> Any:
+        return hook(*args)
+
+    plain._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return plain
+
+
+def _outputs(output: Any, devices: int) -> list[Any]:
+    """Which tensor of its output each device's module sends."""
+    several = isinstance(output, Sequence) and not isinstance(output, str)
+    if several and len(output) != devices:
+        raise InputError("watch: output", f"{len(output)} names", f"{devices}, one for each device, or one for all")
+    return list(output) if several else [output] * devices
 
 
 def _is_training_pass(module: nn.Module) -> bool:

@@ -1,8 +1,9 @@
-"""The tensors in what modules give and are given."""
+"""The tensors in what modules give and are given: in dicts, tuples, data classes and outputs of other libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,29 +14,105 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Columns", "columns_of", "one_tensor", "part_of"]
+__all__ = ["Columns", "Output", "columns_of", "part_of", "sent_tensor", "tensors_in"]
 
 Columns: TypeAlias = "EllipsisType | tuple[slice, slice]"
+Output: TypeAlias = "str | int | Callable[[Any], Any]"
+"""Where in a module's output the tensor is that it sends: a key or an attribute, a place, or a function of it."""
 
 
-def one_tensor(value: Any, field: str) -> Tensor:
-    """The value, if it is a tensor with rows."""
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in a value, however deep they lie in usual containers."""
+    for _, tensor in _named(value, ""):
+        yield tensor
+
+
+def _named(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
     import torch
 
-    if not isinstance(value, torch.Tensor) or value.dim() == 0:
-        raise InputError(field, type(value).__name__, "one tensor with a row for each record; else use wire.up")
-    return value
+    if isinstance(value, torch.Tensor):
+        yield name, value
+        return
+    inside: Mapping[Any, Any] = {}
+    if isinstance(value, Mapping):
+        inside = value
+    elif isinstance(value, list | tuple):
+        inside = dict(enumerate(value))
+    elif is_dataclass(value):
+        inside = {field.name: getattr(value, field.name) for field in fields(value)}
+    for key, part in inside.items():
+        yield from _named(part, f"{name}.{key}" if name else str(key))
 
 
-def columns_of(tensors: Sequence[Tensor], widths: Sequence[tuple[int, ...]]) -> list[Columns]:
-    """Where outputs of these widths lie in the one input of the server's model."""
+def sent_tensor(value: Any, which: Output | None, field: str) -> Tensor:
+    """The tensor of a module's output that leaves: the only one, or the one that `which` names."""
+    import torch
+
+    found = value if which is None else _chosen(value, which, field)
+    named = list(_named(found, ""))
+    if not isinstance(found, torch.Tensor) and len(named) == 1:
+        found = named[0][1]
+    if not isinstance(found, torch.Tensor) or found.dim() == 0:
+        names = ", ".join(name for name, _ in named)
+        expected = f"one tensor with a row for each record: name one of them with watch(output=…), of {names}"
+        raise InputError(field, type(found).__name__, expected if names else "a tensor with a row for each record")
+    return found
+
+
+def _chosen(value: Any, which: Output, field: str) -> Any:
+    if callable(which):
+        return which(value)
+    try:
+        if isinstance(which, str) and not isinstance(value, Mapping):
+            return getattr(value, which)
+        return value[which]
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        names = ", ".join(name for name, _ in _named(value, "")) or type(value).__name__
+        raise InputError(f"{field}: output", which, f"one of {names}") from error
+
+
+def columns_of(
+    tensors: Sequence[Tensor], outputs: Sequence[Tensor], *, look: bool
+) -> tuple[list[tuple[Tensor, Columns]], bool]:
+    """What each output has become in the inputs of the server's model, and whether all are as they left.
+
+    They are known again by their first rows, unless values may not be looked at. Outputs that something was done to lie
+    in the order of the parties, side by side in one input or an input each.
+    """
+    found = [_found(tensors, output) if look else None for output in outputs]
+    if all(place is not None for place in found):
+        return [place for place in found if place is not None], True
+    if len(tensors) == len(outputs):
+        return [(tensor, ...) for tensor in tensors], False
+    widths = [tuple(output.shape[1:]) for output in outputs]
     flat = len(tensors) == 1 and tensors[0].dim() == 2 and all(len(width) == 1 for width in widths)
     ends = list(accumulate(width[0] for width in widths)) if flat else []
     if not flat or tensors[0].shape[1] != ends[-1]:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-        expected = f"one input for each of {len(widths)} devices, or their outputs {list(widths)} side by side"
+        side = f"one input for each of {len(widths)} devices, or their outputs {widths} side by side"
+        expected = f"{side}; without top=, what the bottoms give is recorded"
         raise InputError("watch: input of top", shapes, expected)
-    return [(slice(None), slice(end - width[0], end)) for end, width in zip(ends, widths, strict=True)]
+    places = [(slice(None), slice(end - width[0], end)) for end, width in zip(ends, widths, strict=True)]
+    return [(tensors[0], place) for place in places], False
+
+
+def _found(tensors: Sequence[Tensor], output: Tensor) -> tuple[Tensor, Columns] | None:
+    """Where an output lies among inputs, by the values of its first row."""
+    import torch
+
+    for tensor in tensors:
+        if tensor.shape == output.shape and torch.equal(tensor[:1], output[:1]):
+            return tensor, ...
+    for tensor in tensors:
+        if tensor.dim() != 2 or output.dim() != 2 or len(tensor) != len(output) or tensor.dtype != output.dtype:
+            continue
+        width = output.shape[1]
+        starts = (tensor[0] == output[0, 0]).nonzero().flatten().tolist() if len(output) and width else []
+        for start in starts:
+            place = slice(None), slice(start, start + width)
+            if torch.equal(tensor[0, place[1]], output[0]):
+                return tensor, place
+    return None
 
 
 def part_of(value: Tensor, columns: Columns) -> Tensor:

@@ -87,13 +87,20 @@ class TracingWire(CheckedWire):
         self.close()
 
     def batch(self, records: Any) -> Any:
-        """Begin a round of the watched modules, unless those that are followed are over."""
-        self._check_rounds(len(self.batches))
+        """Begin a round of the watched modules."""
         if isinstance(records, Tensor):
             self.wire.reveal(records)
-        given = super().batch(records)
-        self.batches.append(self.checked_ids(records, "batch: records"))
-        return given
+        return super().batch(records)
+
+    def arrived(self, ids: Tensor, batch: Any) -> Any:
+        """A loader's batch: which records it is of is known."""
+        self.wire.reveal(ids)
+        return batch
+
+    def began(self, ids: Tensor) -> None:
+        """A round of watched modules begins, unless those that are followed are over."""
+        self._check_rounds(len(self.batches))
+        self.batches.append(ids)
 
     def add(
         self,

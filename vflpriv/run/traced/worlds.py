@@ -70,23 +70,22 @@ class ScriptWire(TracingWire):
         self.handed: set[int] = set()
         """Devices whose features were handed over whole."""
 
-    def watch(self, bottoms: Sequence[nn.Module], *, top: nn.Module | None = None, kind: str = "embeddings") -> None:
-        super().watch(bottoms, top=top, kind=kind)
+    def watch(self, bottoms: Sequence[nn.Module], **options: Any) -> None:
+        super().watch(bottoms, **options)
         for m, bottom in enumerate(bottoms):
             bottom.register_forward_pre_hook(lambda _, given, m=m: self._given(m, given))
 
-    def ids(self, loader: Any) -> Any:
-        """The batches of a loader; labels in them are private, whatever the data set made them of."""
-        for batch in super().ids(loader):
-            yield tree_map(self._labelled, batch)
+    def arrived(self, ids: Tensor, batch: Any) -> Any:
+        """A loader's batch; labels in it are private, whatever the data set made them of."""
+        return tree_map(lambda value: self._labelled(ids, value), super().arrived(ids, batch))
 
-    def _labelled(self, value: Any) -> Any:
+    def _labelled(self, ids: Tensor, value: Any) -> Any:
         worlds, labels = self.worlds, self.known_labels
         if worlds is None or worlds.unit is not Unit.LABEL or labels is None or not isinstance(value, Tensor):
             return value
         with self.wire.unseen():
-            own = torch.from_numpy(labels[self.batches[-1].numpy()])
-            place = (self.batches[-1] == worlds.record).nonzero()[:, 0]
+            own = torch.from_numpy(labels[ids.numpy()])
+            place = (ids == worlds.record).nonzero()[:, 0]
             other = worlds.other_labels(own, int(place[0])) if len(place) else own
             alike = _same(value, own) or _same(value, other)
             changed = other.reshape(value.shape).to(value.dtype) if alike else None
