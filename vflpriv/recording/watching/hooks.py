@@ -51,7 +51,7 @@ class Watch:
         if kind not in GRADIENT_OF:
             raise InputError("watch: kind", kind, " or ".join(GRADIENT_OF))
         _check_modules(bottoms, top)
-        self._sink, self._held, self._top = sink, HeldMessages(sink, kind), top
+        self._sink, self._held, self._bottoms, self._top = sink, HeldMessages(sink, kind), bottoms, top
         self._outputs = _outputs(output, len(bottoms))
         self._first = first
         self._start: int | None = None
@@ -108,7 +108,8 @@ class Watch:
 
     def _before_bottom(self, m: int) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            del module
+            if module is not self._bottoms[m]:  # a copy, which took the hooks along
+                return
             for handle in self._handles:
                 if isinstance(handle, _last):
                     handle.again()
@@ -138,6 +139,8 @@ class Watch:
     def _after_bottom(self, m: int) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             del inputs
+            if module is not self._bottoms[m]:
+                return
             if in_backward():
                 self._recomputed(m, output)
                 return
@@ -193,7 +196,7 @@ class Watch:
     def _before_top(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         import torch
 
-        if in_backward() or self._round is None:
+        if in_backward() or self._round is None or module is not self._top:
             return
         trains = torch.is_grad_enabled() and any(call.training for call in self._outstanding.values())
         if not self._outstanding and not self._is_sent_again(module):
