@@ -127,12 +127,15 @@ def trace(
     rounds: int = 20,
     units: Sequence[str] = (),
     delta: float = 1e-5,
+    against: str | Path | None = None,
     quiet: bool | None = None,
 ) -> TraceReport:
     """Run a script, and follow its first `rounds` operation by operation: what leaves, under which noise, at what ε.
 
-    It needs no ledger and no canaries. `units` are `"label"` and `"features"`, the former if none is given.
+    It needs no ledger and no canaries. `units` are `"label"` and `"features"`, the former if none is given. The claims
+    of a ledger file, `against`, stand beside what is accounted, and what it declares better than was seen is named.
     """
+    from vflpriv.recording.ledger_file import load_ledger
     from vflpriv.run.calibrate import parse_unit
     from vflpriv.run.traced.script import find_script
     from vflpriv.run.traced.trace import trace_script
@@ -142,7 +145,8 @@ def trace(
     chosen = [parse_unit(unit) for unit in units]
     count = whole_number(rounds, "--rounds", least=1) or 1
     own = find_script(script, tuple(arguments))
-    return trace_script(own, rounds=count, units=chosen, delta=delta, quiet=quiet)
+    declared = None if against is None else load_ledger(Path(against))
+    return trace_script(own, rounds=count, units=chosen, delta=delta, declared=declared, quiet=quiet)
 
 
 def attack(

@@ -18,9 +18,12 @@ def trace(
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds that are followed, from the first on.")] = 20,
     unit: Annotated[
-        list[str] | None, typer.Option(help="label or features; label if not given. Repeat for more.")
+        list[str] | None, typer.Option(help="label or features; those of --against, else label. Repeat for more.")
     ] = None,
     delta: Annotated[float, typer.Option(help="δ at which ε is read.")] = 1e-5,
+    against: Annotated[
+        Path | None, typer.Option(help="Your ledger: its claims stand beside what is accounted, differences are named.")
+    ] = None,
     ledger: Annotated[Path | None, typer.Option(help="Also write the derived ledger to this file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     format_: FormatOption = "text",
@@ -28,7 +31,9 @@ def trace(
 ) -> None:
     """Run a script, and follow what is private and what is random through every operation to every message.
 
-    Exit code 1 when something private leaves without noise, 3 when something is not explained.
+    It says what noise hides what, writes the ledger, and gives the ε that the code has. Exit code 1 when something
+    private leaves without noise or a pair of worlds costs more than is claimed, 3 when something is not explained, or
+    a claim not accounted for.
     """
     from rich.console import Console
 
@@ -41,7 +46,13 @@ def trace(
     if ledger is not None and ledger.exists() and not force:
         raise InputError("--ledger", str(ledger), "a file that is not there, or --force to replace it")
     report = api.trace(
-        script, arguments=tuple(arguments or ()), rounds=rounds, units=tuple(unit or ()), delta=delta, quiet=quiet
+        script,
+        arguments=tuple(arguments or ()),
+        rounds=rounds,
+        units=tuple(unit or ()),
+        delta=delta,
+        against=against,
+        quiet=quiet,
     )
     if as_json:
         print(report.to_json())  # noqa: T201

@@ -6,7 +6,10 @@ from typing import Literal
 
 from vflpriv.report.rows import Displayed, Row
 
-__all__ = ["PairRow", "TraceReport", "TracedKindRow"]
+__all__ = ["PairRow", "TraceReport", "TracedAttackRow", "TracedKindRow"]
+
+
+_ROUNDING = 1e-4
 
 
 class TracedKindRow(Row):
@@ -40,11 +43,46 @@ class PairRow(Row):
     """Of both, at `delta`."""
     reasons: tuple[str, ...]
     """What was not explained; with such a reason there is no figure."""
+    accounted: float | None
+    """The ε of all rounds for all data, by the derived ledger; infinite where something is bare or has no proved bound,
+    None where not everything is explained."""
+    open: tuple[str, ...] = ()
+    """Why what is accounted is infinite."""
+    claimed: float | None = None
+    """The ε of the ledger's claim about this unit and view, at its δ, which is then that of the row."""
+    delta: float
 
     @property
     def explained(self) -> bool:
         """Whether all that the view sees is accounted for."""
         return not self.reasons
+
+    @property
+    def refutes(self) -> bool:
+        """Whether this pair alone costs more than is claimed."""
+        return self.claimed is not None and self.explained and self.epsilon > self.claimed * (1 + _ROUNDING)
+
+    @property
+    def aim(self) -> float:
+        """The ε that advice is about: what is claimed, or 1."""
+        return 1.0 if self.claimed is None else self.claimed
+
+    @property
+    def settled(self) -> bool:
+        """Whether what is claimed is accounted; without a claim, whether all that is shown is explained."""
+        if self.claimed is None:
+            return self.explained
+        return self.accounted is not None and self.accounted <= self.claimed * (1 + _ROUNDING)
+
+
+class TracedAttackRow(Row):
+    """The attack that reads most labels off what a view is sent."""
+
+    view: str
+    attack: str
+    success: float
+    chance: float
+    """Of guessing without the messages."""
 
 
 class TraceReport(Displayed, Row):
@@ -61,6 +99,9 @@ class TraceReport(Displayed, Row):
     delta: float
     messages: tuple[TracedKindRow, ...]
     pairs: tuple[PairRow, ...]
+    attacks: tuple[TracedAttackRow, ...]
+    differences: tuple[str, ...] = ()
+    """What the script's own ledger declares otherwise."""
     advice: tuple[str, ...]
     notes: tuple[str, ...]
     ledger: str
@@ -68,11 +109,11 @@ class TraceReport(Displayed, Row):
 
     @property
     def exit_code(self) -> int:
-        """1 if anything is bare, 3 if anything is not explained, else 0."""
-        if any(row.state == "bare" for row in self.messages):
+        """1 if anything is bare or a pair costs more than is claimed, 3 if not all is explained or accounted for."""
+        if any(row.state == "bare" for row in self.messages) or any(pair.refutes for pair in self.pairs):
             return 1
         unexplained = any(row.state == "unexplained" for row in self.messages)
-        return 3 if unexplained or any(not pair.explained for pair in self.pairs) else 0
+        return 3 if unexplained or not all(pair.settled for pair in self.pairs) else 0
 
     def to_json(self) -> str:
         """Canonical JSON: stable key order, two spaces, no final newline."""

@@ -34,7 +34,7 @@ from vflpriv.run.recordings.members import try_membership
 from vflpriv.run.recordings.views import own_features, seen_records, view_of
 from vflpriv.run.registered import audit_work, check_tables, run_audits
 
-__all__ = ["audit_recorded", "audit_recording", "chosen_attacks"]
+__all__ = ["audit_recorded", "audit_recording", "chosen_attacks", "label_attempts"]
 
 _FEW_CLASSES, _SAMPLE, _MOST_CELLS = 100, 4000, 40_000_000
 """Classes that are never too many, records of a sample that attacks are made on, pairs of both that they may weigh."""
@@ -96,6 +96,13 @@ def audit_recorded(
         traffic=wire.traffic,
         assumed=_unrecorded(system),
     )
+
+
+def label_attempts(system: RecordedSystem, adversaries: Sequence[Adversary]) -> tuple[Attempt, ...]:
+    """The attacks on labels, through the views of some adversaries."""
+    sealed = Sealed(system.ledger, recorded_ciphertexts(system.ledger, system.messages, ()))
+    views = [view_of(system, adversary, sealed) for adversary in adversaries]
+    return _attack(views, _attacks(system.config), system.config, system.answers, _split(system), Steps())
 
 
 def _unrecorded(system: RecordedSystem) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""What is said of a traced script: a table for each unit, the loss of each pair, what to change, and the ledger."""
+"""What is said of a traced script: a table for each unit, what it costs, what to change, and the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vflpriv.common import formatting as f
 from vflpriv.render import document as d
@@ -25,16 +25,42 @@ def trace_document(report: TraceReport) -> d.Document:
 def _blocks(report: TraceReport) -> Iterator[d.Block]:
     size = f"{report.records} records, {report.devices} devices"
     yield d.Paragraph(f"{report.script}: {size}, {report.followed} of {report.rounds} rounds followed")
-    yield d.Table(_MESSAGES, report.messages, title="What leaves, where one unit differs")
-    yield d.Table(_PAIRS, report.pairs, title="The exact loss of the traced pair; other pairs may differ more")
+    yield d.Table(_MESSAGES, _grouped(report.messages), title="What leaves, where one unit differs")
+    yield d.Table(_pairs(report), report.pairs, title=f"The ε that this has, in all {report.rounds} rounds")
+    read = [
+        f"{row.attack} reads {f.percent(row.success)} of labels off what {row.view} sees; guessing alone gets "
+        f"{f.percent(row.chance)}"
+        for row in sorted(report.attacks, key=lambda row: -row.success)[:1]
+    ]
     why = [f"{row.where}: {row.kind}: {row.why}" for row in report.messages if row.state in ("bare", "unexplained")]
-    why += [reason for pair in report.pairs for reason in pair.reasons]
-    for title, lines in (("Why", why), ("What to change", report.advice), ("Notes", report.notes)):
+    why += [reason for pair in report.pairs for reason in (*pair.reasons, *pair.open)]
+    listed = (
+        ("Attacks", read),
+        ("Why", why),
+        ("What the ledger says otherwise", report.differences),
+        ("What to change", report.advice),
+        ("Notes", report.notes),
+    )
+    for title, lines in listed:
         if lines:
             yield d.Paragraph(d.strong(title))
             yield d.Bullets(list(dict.fromkeys(lines)))
     yield d.Paragraph(d.strong("The ledger, as far as one run shows it (--ledger FILE writes it)"))
     yield d.Code(report.ledger.rstrip("\n"), "ledger.toml", only=d.EVERYWHERE)
+
+
+def _grouped(rows: Sequence[TracedKindRow]) -> list[TracedKindRow]:
+    """Views to which a kind of message is the same are one row, with the noise that the last of them sees."""
+    groups: dict[tuple[str, ...], list[TracedKindRow]] = {}
+    for row in rows:
+        groups.setdefault((row.unit, row.kind, row.state, row.where), []).append(row)
+    views = {unit: len({row.view for row in rows if row.unit == unit}) for unit in {row.unit for row in rows}}
+    return [
+        own[-1].model_copy(
+            update={"view": "any" if len(own) == views[own[0].unit] > 1 else ", ".join(row.view for row in own)}
+        )
+        for own in groups.values()
+    ]
 
 
 def _by(row: TracedKindRow) -> str:
@@ -53,23 +79,38 @@ _MESSAGES = (
 )
 
 
-def _cost(row: PairRow) -> str:
+def _pair(row: PairRow) -> str:
     return f.NOTHING if row.reasons else f.epsilon(row.epsilon)
 
 
-_PAIRS = (
-    d.Column("unit", lambda row: row.unit),
-    d.Column("seen by", lambda row: row.view),
-    d.Column("the two worlds", lambda row: row.what),
-    d.Column(">μ", lambda row: f.NOTHING if row.reasons else f.mu(row.mu)),
-    d.Column(">ε", _cost),
-)
+def _accounted(row: PairRow) -> str:
+    return f.NOTHING if row.accounted is None else f.epsilon(row.accounted)
+
+
+def _pairs(report: TraceReport) -> tuple[d.Column, ...]:
+    """Claimed, accounted and measured; what is claimed only if something is."""
+    claimed = d.Column(">claimed", lambda row: f.NOTHING if row.claimed is None else f.epsilon(row.claimed))
+    return (
+        d.Column("unit", lambda row: row.unit),
+        d.Column("seen by", lambda row: row.view),
+        *([claimed] if any(row.claimed is not None for row in report.pairs) else []),
+        d.Column(">accounted", _accounted),
+        d.Column(">one pair, exactly", _pair),
+        d.Column("the pair", lambda row: row.what),
+    )
 
 
 def _outcome(report: TraceReport) -> str:
     bare = sorted({f"{row.kind} ({row.where})" for row in report.messages if row.state == "bare"})
     if bare:
         return f"bare: {', '.join(bare)}"
-    if report.exit_code:
+    above = [pair for pair in report.pairs if pair.refutes]
+    if above:
+        worst = max(above, key=lambda pair: pair.epsilon)
+        claimed = "" if worst.claimed is None else f", and {f.epsilon(worst.claimed)} is claimed"
+        return f"one pair of worlds costs ε = {f.epsilon(worst.epsilon)}{claimed}"
+    if any(row.state == "unexplained" for row in report.messages) or not all(pair.explained for pair in report.pairs):
         return "not everything is explained"
+    if report.exit_code:
+        return "what is claimed is not what is accounted"
     return f"all that leaves is clean or sealed, in {report.followed} of {report.rounds} rounds"

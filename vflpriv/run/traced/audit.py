@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from vflpriv.audits.flow.plain.twins import seeded
 from vflpriv.audits.flow.plain.wire import View
 from vflpriv.audits.flow.sources import TracedPair
 from vflpriv.common.machine import single_threaded
@@ -18,9 +17,7 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.systems import Offer
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
-from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import read_hash
 from vflpriv.report.audit import Report
@@ -29,6 +26,7 @@ from vflpriv.run.kept import recorded_steps
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.recorded import audit_recorded
 from vflpriv.run.registered import check_tables
+from vflpriv.run.traced.recording import record_script
 from vflpriv.run.traced.script import Script
 from vflpriv.run.traced.training import TracedScript
 
@@ -101,7 +99,7 @@ def audit_script(
         first = Task(bar, None)
         first.stage(f"{script.name}: one run is recorded")
         traced = TracedScript.of(script, config.seed)
-        _record(script, Path(folder), config.seed)
+        record_script(script, Path(folder), config.seed)
         source = ScriptTraining.of(read_recording(Path(folder), config), traced)
         steps = recorded_steps(store, Path(folder), config, first, first.expect)
         audited = audit_recorded(source, steps=steps, store=store, executor=executor)
@@ -109,22 +107,3 @@ def audit_script(
         audited = replace(audited, not_tested=(*script.seed_notes, *audited.not_tested))
         own = {"transcript": read_hash(Path(folder))}
         return build_report([audited], config, reproduce=command, select=False, trust_ledger=trust_ledger, own=own)
-
-
-def _record(script: Script, folder: Path, seed: int) -> None:
-    wires: list[RecordingWire] = []
-
-    def maker(**head: Any) -> RecordingWire:
-        if wires:
-            raise InputError("script", script.name, "a script that makes one wire; this one makes several")
-        wires.append(RecordingWire(folder, **head | {"name": script.name}))
-        return wires[0]
-
-    try:
-        with seeded(seed):
-            script.run(maker)
-        for wire in wires:
-            wire.finish()
-    finally:
-        for wire in wires:
-            wire.abandon()

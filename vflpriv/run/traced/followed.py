@@ -36,6 +36,11 @@ class Followed:
         return f"device({self.view})" if isinstance(self.view, int) else self.view
 
     @property
+    def bare(self) -> bool:
+        """Whether the view is sent something that nothing hides."""
+        return self.observation.form is not None or any(message.state == "bare" for message in self.shown)
+
+    @property
     def shown(self) -> Sequence[MessageState]:
         """The messages that the view sees."""
         return self.observation.messages

@@ -1,136 +1,154 @@
-"""A ledger file from a trace: laws, sizes and counts as they were seen; the rest is left to a person."""
+"""A ledger from a trace: laws, sizes, sensitivities, state and counts as far as one run proves or shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
+from typing import Any
 
-import torch
-
-from vflpriv.audits.flow.draws.families import EXPONENTIAL, FAMILIES, LAPLACE, NORMAL
-from vflpriv.audits.flow.tracer.events import Choice, Seal
 from vflpriv.common.toml import toml_value
 from vflpriv.core.kinds import kind_named
 from vflpriv.core.units import Unit
-from vflpriv.recording.ledger_file import DECIDE
-from vflpriv.run.traced.followed import Followed, own_seals
-from vflpriv.run.traced.training import SentOnce, TracedScript
+from vflpriv.recording.ledger_file import DECIDE, LedgerConfig
+from vflpriv.run.traced.derived import DerivedKind, MovedKind
+from vflpriv.run.traced.training import TracedScript
 
-__all__ = ["derived_ledger"]
+__all__ = ["derived_config", "derived_ledger"]
 
 _WIDTH = 118
-_LAWS = {NORMAL.name: "gaussian", LAPLACE.name: "laplace"}
 
 
-def derived_ledger(traced: TracedScript, followed: Sequence[Followed], rounds: int) -> str:
-    """The text of a ledger file; `rounds` were followed.
+def derived_config(traced: TracedScript, kinds: Sequence[DerivedKind], *, noisier: float = 1.0) -> LedgerConfig:
+    """The ledger as accountants read it: what is not known counts as unprotected. Noise may be so many times larger."""
+    releases = [_known(_fields(traced, derived)) for derived in kinds]
+    for release in releases:
+        if "scale" in release:
+            release["scale"] = release["scale"] / noisier if release["noise"] == "rr" else release["scale"] * noisier
+    return LedgerConfig.model_validate({**_head(traced), "release": releases, "model_follows_releases": True})
 
-    Of each unit it is about the view that sees most: what is noised by messages that this view saw costs nothing more.
-    """
-    followed = list({(own.unit, own.device): own for own in followed}.values())
+
+def derived_ledger(traced: TracedScript, kinds: Sequence[DerivedKind], rounds: int) -> str:
+    """The text of a ledger file; `rounds` were followed."""
     whole = min(rounds, traced.rounds)
-    head = (
-        f"Derived by `vflpriv trace {traced.script.name}` from the first {whole} of {traced.rounds} rounds. What one "
-        f'run does not show says "{DECIDE}": until that is replaced, `vflpriv validate` names it.'
+    text = (
+        f"Derived by `vflpriv trace {traced.script.name}` from the first {whole} of {traced.rounds} rounds. "
+        "Sensitivities are proved for all data and all draws by the operations before the noise. What one run does not "
+        f'show says "{DECIDE}": until that is replaced, `vflpriv validate` names it.'
     )
-    full = all(len(ids) == traced.wire.head.records for ids in traced.batches.values())
-    parts = [
-        *_comments(head),
-        f"title = {toml_value(traced.script.name)}",
-        'label_holders = ["server"]',
-        "",
-        "[batches]",
-        f'batching = "{"full" if full else "shuffle"}"',
-        *_choices(followed),
-    ]
-    for kind in traced.kinds:
-        parts += ["", *_release(kind, [sent for sent in traced.sent if sent.kind == kind], followed)]
+    head = _head(traced)
+    parts = [*_comments(text), *(f"{name} = {toml_value(head[name])}" for name in ("title", "label_holders"))]
+    parts += ["", "[batches]  # known to all who see the messages: no amplification by sampling"]
+    parts += [f"batching = {toml_value(head['batches']['batching'])}"]
+    for derived in kinds:
+        fields = _fields(traced, derived)
+        parts += ["", "[[release]]", f"kind = {toml_value(fields.pop('kind'))}", *_counted(traced, derived)]
+        parts += [f"{name} = {toml_value(value)}{_remark(derived, name)}" for name, value in fields.items()]
     return "\n".join(parts) + "\n"
 
 
-def _choices(followed: Sequence[Followed]) -> Iterator[str]:
-    """Labels that were chosen by draws, once: everything afterwards is made of them."""
-    own = next((f for f in followed if f.unit is Unit.LABEL and f.observation.loss.choices > 0), None)
-    if own is None or own.observation.trace is None:
-        return
-    where = sorted({seal.where for seal in own.observation.trace.seals if isinstance(seal, Choice) and seal.where})
-    yield from (
-        "",
-        "[[release]]",
-        'kind = "noised-labels"',
-        *_comments(f"Chosen at {', '.join(where)}; what is made of them afterwards costs nothing more."),
-        'noise = "rr"',
-        f"scale = {own.observation.loss.choices:.6g}",
-        "sensitivity = { label = 1.0 }",
-        "once = true",
-    )
+def _head(traced: TracedScript) -> dict[str, Any]:
+    full = all(len(ids) == traced.wire.head.records for ids in traced.batches.values())
+    return {
+        "title": traced.script.name,
+        "label_holders": ["server"],
+        "batches": {"batching": "full" if full else "shuffle"},
+    }
 
 
-def _release(kind: str, sent: Sequence[SentOnce], followed: Sequence[Followed]) -> Iterator[str]:
-    yield from ("[[release]]", f"kind = {toml_value(kind)}")
+def _fields(traced: TracedScript, derived: DerivedKind) -> dict[str, Any]:
+    """The fields of a release; what a person has to say is DECIDE."""
+    fields: dict[str, Any] = {"kind": derived.kind, "noise": DECIDE if derived.law is None else derived.law}
+    noised = derived.sealed if derived.law not in (None, "none") else {}
+    if noised:
+        fields["scale"] = derived.scale
+        fields["sensitivity"] = {unit.value: _finite(derived.sensitivity(unit)) for unit in noised}
+        fields |= _counts(noised)
+        if not fields.get("once") and derived.law != "rr":
+            fields["leak"] = _leak(derived, noised)
+    free = [unit.value for unit, moved in derived.units.items() if _is_free(moved)]
+    if free:
+        fields["independent_of"] = free
+    tensors = next((list(sent.tensors) for sent in traced.sent if sent.kind == derived.kind), [])
+    if kind_named(derived.kind) is None and tensors:
+        fields["tensors"] = tensors
+    return fields
+
+
+def _finite(bound: float) -> Any:
+    return bound if math.isfinite(bound) else DECIDE
+
+
+def _is_free(moved: MovedKind) -> bool:
+    """Whether a unit reaches it through other messages alone."""
+    return moved.state == "clean" or (moved.state == "sealed" and not moved.lines)
+
+
+def _counts(noised: Mapping[Unit, MovedKind]) -> dict[str, Any]:
+    """Whether noise is drawn once for all rounds, or once a round for all devices."""
+    if all(moved.once for moved in noised.values()):
+        return {"once": True}
+    return {"shared": True} if all(moved.shared for moved in noised.values()) else {}
+
+
+def _leak(derived: DerivedKind, noised: Mapping[Unit, MovedKind]) -> Any:
+    """State that learns from exact values, or "none"."""
+    leaks = {unit: leak for unit in noised if (leak := derived.leak(unit)) is not None}
+    if not leaks:
+        return "none"
+    own = set(leaks) == {Unit.FEATURES}
+    carrier = "the model of the device" if own else "a model that learns from exact values"
+    return {"carrier": carrier, "sensitivity": {u.value: _finite(leak) for u, leak in leaks.items()}, "own": own}
+
+
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same release without what is left to a person."""
+    if fields["noise"] == DECIDE:
+        return fields | {"noise": "none"}
+    bounds = dict(fields.get("sensitivity", {}))
+    leak = fields.get("leak")
+    if isinstance(leak, dict):
+        bounds |= {unit: DECIDE for unit, bound in leak["sensitivity"].items() if bound == DECIDE}
+        kept = {unit: bound for unit, bound in leak["sensitivity"].items() if bound != DECIDE}
+        fields = fields | {"leak": leak | {"sensitivity": kept} if kept else "none"}
+    unbounded = {unit: "unbounded" if bound == DECIDE else bound for unit, bound in bounds.items()}
+    return fields | ({"sensitivity": unbounded} if unbounded else {})
+
+
+def _counted(traced: TracedScript, derived: DerivedKind) -> Iterator[str]:
+    """Comments: how many messages there are, and what is bare or not explained about them."""
+    sent = [message for message in traced.sent if message.kind == derived.kind]
     where = "to the server" if sent[0].receivers == ("server",) else "to devices"
-    sizes = sorted({message.records for message in sent if message.records is not None})
+    sizes = sorted({len(message.records) for message in sent if message.records is not None})
     about = f", each about {sizes[0] if len(sizes) == 1 else f'{sizes[0]} to {sizes[-1]}'} records" if sizes else ""
     yield from _comments(f"{len(sent)} messages {where} in {len({m.round for m in sent})} rounds{about}.")
-    seals = [(own, seal) for own in followed for seal in own_seals(own, kind) if isinstance(seal, Seal)]
-    bare = {own.unit: line for own in followed if (line := _line_of(own, kind, "bare"))}
-    open_ = {own.unit: line for own in followed if (line := _line_of(own, kind, "unexplained"))}
-    for unit, line in bare.items():
-        yield from _comments(f"{line}: bare for the unit {unit}, which is left out below and counts as unprotected.")
-    for unit, line in open_.items():
-        yield from _comments(f"{line}: not explained for the unit {unit}.")
-    yield from _noise(seals)
-    units = list(dict.fromkeys(own.unit for own in followed))
-    sealed = {own.unit for own, _ in seals}
-    yield from _sensitivity(seals, bare)
-    free = [str(unit) for unit in units if unit not in sealed and unit not in bare and unit not in open_]
-    if free:
-        yield f"independent_of = {toml_value(free)}  # as traced: but through other releases"
-    if seals:
-        yield f'leak = "{DECIDE}"  # "none" if no state that moves without noise changes it'
-    if kind_named(kind) is None and sent[0].tensors:
-        yield f"tensors = {toml_value(list(sent[0].tensors))}"
+    for unit, moved in derived.units.items():
+        if moved.state == "bare":
+            said = f"{moved.where}: bare for the unit {unit}, which is left out below and counts as unprotected."
+            yield from _comments(said)
+        elif moved.state == "unexplained":
+            yield from _comments(f"{moved.where}: not explained for the unit {unit}.")
+        elif moved.reused:
+            yield from _comments(f"{', '.join(moved.lines)}: the same draws are on several values.")
+        elif derived.law == "rr":
+            yield from _comments(f"{unit}: responses, {moved.laws}; what is made of them costs nothing more.")
+        elif moved.lines and math.isinf(moved.ratio):
+            moves = f"The traced pair moves one message by {moved.gap:.4g} (L2, {unit}). {DECIDE}: how far any pair can"
+            yield from _comments(f"{moves}, such as twice the clip; nothing proves a bound: {moved.why}.")
 
 
-def _line_of(own: Followed, kind: str, state: str) -> str:
-    """The line of the first message of this kind in this state; empty if there is none."""
-    lines = (m.trail.where for m in own.shown if m.trail.message.kind == kind and m.state == state)
-    return next(lines, "")
-
-
-def _noise(seals: Sequence[tuple[Followed, Seal]]) -> Iterator[str]:
-    if not seals:
-        yield 'noise = "none"'
-        return
-    names, stds = set(), []
-    for own, seal in seals:
-        assert own.observation.trace is not None
-        families = torch.unique(own.observation.trace.draws.families(seal.rows.used)).tolist()
-        names |= {FAMILIES[number].name for number in families}
-        stds.append(float(seal.rows.scales.square().sum(1).sqrt().min()))
-    if names == {EXPONENTIAL.name}:
-        names, stds = {LAPLACE.name}, [std / 2**0.5 for std in stds]
-    where = ", ".join(dict.fromkeys(seal.where for _, seal in seals if seal.where))
-    law = _LAWS.get(next(iter(names))) if len(names) == 1 else None
-    if law is None:
-        yield f'noise = "{DECIDE}"  # {" + ".join(sorted(names))}, at {where}'
-    else:
-        yield f'noise = "{law}"  # {where}'
-        yield f"scale = {min(stds):.6g}"
-
-
-def _sensitivity(seals: Sequence[tuple[Followed, Seal]], bare: dict[Unit, str]) -> Iterator[str]:
-    """By unit how far the pair moved a message; how far any pair does is for a person to say."""
-    gaps: dict[Unit, float] = {}
-    for own, seal in seals:
-        if own.unit not in bare:
-            gaps[own.unit] = max(gaps.get(own.unit, 0.0), float(seal.gap.norm()))
-    if gaps:
-        moved = ", ".join(f"{unit} by {gap:.4g}" for unit, gap in gaps.items())
-        yield from _comments(
-            f"The traced pair moves one message: {moved} (L2). {DECIDE}: how far any pair can, such as twice the clip."
-        )
-        yield "sensitivity = { " + ", ".join(f'{unit} = "{DECIDE}"' for unit in gaps) + " }"
+def _remark(derived: DerivedKind, name: str) -> str:
+    """What stands behind a field."""
+    lines = ", ".join(dict.fromkeys(line for moved in derived.units.values() for line in moved.lines))
+    laws = " + ".join(dict.fromkeys(moved.laws for moved in derived.sealed.values() if moved.laws))
+    proved = all(math.isfinite(moved.ratio) for moved in derived.sealed.values())
+    remarks = {
+        "noise": f"{laws}, at {lines}" if derived.law is None else lines,
+        "sensitivity": "proved" if proved and derived.law != "rr" else "",
+        "leak": "no state that learns from exact values reaches it" if not derived.stateful else "proved",
+        "independent_of": "but through other releases",
+    }
+    return f"  # {remarks[name]}" if remarks.get(name) else ""
 
 
 def _comments(text: str) -> list[str]:

@@ -4,49 +4,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-
-import torch
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vflpriv import __version__
-from vflpriv.audits.flow.draws.families import FAMILIES, LAPLACE, NORMAL
-from vflpriv.audits.flow.draws.registry import Draws
+from vflpriv.audits.bounds.proved import Following
 from vflpriv.audits.flow.observation import observe
 from vflpriv.audits.flow.plain.wire import Party, View
-from vflpriv.audits.flow.tracer.events import Choice, Seal
 from vflpriv.common.machine import single_threaded
-from vflpriv.core.budgets import epsilon_of, mu_of
+from vflpriv.core.claims import Claim
 from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
-from vflpriv.report.trace import PairRow, TracedKindRow, TraceReport
+from vflpriv.recording.ledger_file import LedgerConfig
+from vflpriv.recording.system import read_recording
+from vflpriv.report.trace import PairRow, TracedAttackRow, TraceReport
 from vflpriv.run.progress import Task, progress_bar
-from vflpriv.run.traced.followed import Followed, own_seals
+from vflpriv.run.recorded import label_attempts
+from vflpriv.run.traced.budgets import DerivedBudgets
+from vflpriv.run.traced.declared import differences
+from vflpriv.run.traced.derived import derive
+from vflpriv.run.traced.followed import Followed
 from vflpriv.run.traced.ledger import derived_ledger
+from vflpriv.run.traced.recording import record_script
+from vflpriv.run.traced.rows import advice, kind_rows, pair_row
 from vflpriv.run.traced.script import Script
 from vflpriv.run.traced.training import TracedScript
 
-__all__ = ["trace_script"]
+__all__ = ["follow", "trace_script"]
 
-_WORST = ("clean", "sealed", "unexplained", "bare")
 _DEVICES = 3
 """Devices that are looked at one by one."""
-_NAMES = {NORMAL.name: "Gaussian, std", LAPLACE.name: "Laplace, scale"}
-_AIM = 1.0
-"""The ε that advice aims at."""
+_AGAIN = 200
+"""Rounds that are followed at most so that a record comes twice: noise that is drawn once is known by that."""
 
 
 def trace_script(
-    script: Script, *, rounds: int, units: Sequence[Unit], delta: float, seed: int = 0, quiet: bool | None = None
+    script: Script,
+    *,
+    rounds: int,
+    units: Sequence[Unit],
+    delta: float,
+    declared: LedgerConfig | None = None,
+    seed: int = 0,
+    quiet: bool | None = None,
 ) -> TraceReport:
     """Run a script once, then follow its first rounds in a pair of worlds for each unit and view."""
+    claims = () if declared is None else tuple(own.claim({}) for own in declared.claim)
     with progress_bar(quiet) as bar, single_threaded():
         task = Task(bar, None)
         task.stage(f"{script.name}: one plain run")
         traced = TracedScript.of(script, seed)
-        asked = list(units) or ([Unit.LABEL] if Unit.LABEL in traced.units else traced.units)
+        rounds = rounds if traced.again > _AGAIN else max(rounds, traced.again)
         followed: list[Followed] = []
-        for unit, device, view in _pairs(traced, asked):
+        for unit, device, view in _pairs(traced, _units(traced, units, claims)):
             task.stage(f"{script.name}: {unit}, seen by {view if isinstance(view, str) else 'devices'}")
-            followed.append(_follow(traced, unit, device, view, rounds))
+            followed.append(follow(traced, unit, device, view, rounds))
+        task.stage(f"{script.name}: attacks")
+        attacks = _attacks(script, followed, seed)
+    kinds = derive(list(traced.kinds), followed)
+    budgets = DerivedBudgets(traced, kinds, delta)
+    pairs = [pair_row(own, budgets, _claim(own, claims)) for own in followed]
+    changes = [line for own, row in _worst(followed, pairs) for line in advice(own, row, budgets, row.aim)]
     return TraceReport(
         tool_version=__version__,
         script=script.name,
@@ -55,12 +74,28 @@ def trace_script(
         rounds=traced.rounds,
         followed=min(rounds, traced.rounds),
         delta=delta,
-        messages=tuple(row for own in followed for row in _rows(own)),
-        pairs=tuple(_pair_row(own, delta) for own in followed),
-        advice=tuple(dict.fromkeys(line for own in followed for line in _advice(own, delta))),
+        messages=tuple(row for own in followed for row in kind_rows(own)),
+        pairs=tuple(pairs),
+        attacks=attacks,
+        differences=() if declared is None else tuple(differences(declared, kinds)),
+        advice=tuple(dict.fromkeys(changes)),
         notes=tuple(_notes(script, followed)),
-        ledger=derived_ledger(traced, followed, rounds),
+        ledger=derived_ledger(traced, kinds, rounds),
     )
+
+
+def _worst(followed: Sequence[Followed], pairs: Sequence[PairRow]) -> Iterator[tuple[Followed, PairRow]]:
+    """Of each unit the view that learns most, which sees all that others see if they learn as much."""
+    rows = list(zip(followed, pairs, strict=True))
+    for unit in dict.fromkeys(own.unit_name for own in followed):
+        own = [entry for entry in reversed(rows) if entry[0].unit_name == unit]
+        yield max(own, key=lambda entry: math.inf if entry[1].accounted is None else entry[1].accounted)
+
+
+def _units(traced: TracedScript, asked: Sequence[Unit], claims: Sequence[Claim]) -> list[Unit]:
+    """Those that were asked for; else those of claims, else labels."""
+    known = [unit for unit in traced.units if any(claim.unit is unit for claim in claims)]
+    return list(asked) or known or ([Unit.LABEL] if Unit.LABEL in traced.units else traced.units)
 
 
 def _pairs(traced: TracedScript, units: Sequence[Unit]) -> Iterator[tuple[Unit, int | None, View]]:
@@ -79,101 +114,47 @@ def _pairs(traced: TracedScript, units: Sequence[Unit]) -> Iterator[tuple[Unit, 
                 yield unit, owner, frozenset[Party](others)
 
 
-def _follow(traced: TracedScript, unit: Unit, device: int | None, view: View, rounds: int) -> Followed:
+def follow(traced: TracedScript, unit: Unit, device: int | None, view: View, rounds: int) -> Followed:
+    """One pair of worlds as one view sees it, with how far any pair can be moved."""
     worlds = traced.worlds(unit, device, rounds)
     if isinstance(worlds, str):
         raise InputError("script", traced.script.name, worlds)
-    observation = observe(traced.program(worlds, rounds), view, traced.seed)
+    observation = observe(traced.program(worlds, rounds), view, traced.seed, bounding=Following)
     return Followed(unit=unit, device=device, view=view, what=worlds.what, observation=observation)
 
 
-def _rows(followed: Followed) -> Iterator[TracedKindRow]:
-    for kind in dict.fromkeys(message.trail.message.kind for message in followed.shown):
-        own = [message for message in followed.shown if message.trail.message.kind == kind]
-        worst = max(own, key=lambda message: _WORST.index(message.state))
-        state, where, noise = worst.state, worst.trail.where, ""
-        if state == "sealed":
-            seals, trace = own_seals(followed, kind), followed.observation.trace
-            assert trace is not None
-            noise = _laws(seals, trace.draws)
-            where = ", ".join(dict.fromkeys(seal.where for seal in seals if seal.where)) or where
-            noise = noise or "that of messages before it"
-        yield TracedKindRow(
-            unit=followed.unit_name,
-            view=followed.view_name,
-            kind=kind,
-            state=state,
-            messages=len(own),
-            noise=noise,
-            where=where,
-            why=worst.why if state in ("bare", "unexplained") else "",
+def _claim(followed: Followed, claims: Sequence[Claim]) -> Claim | None:
+    """The strictest claim about this unit and view."""
+    view = Adversary.parse(followed.view_name)
+    own = [claim for claim in claims if claim.unit is followed.unit and _is_meant(claim.adversary, view)]
+    return min(own, key=lambda claim: claim.epsilon, default=None)
+
+
+def _is_meant(claimed: Adversary, view: Adversary) -> bool:
+    """Whether a claim is about a view; of any device, it is about each."""
+    if claimed.kind != view.kind:
+        return False
+    return not claimed.devices or claimed.devices == view.devices
+
+
+def _attacks(script: Script, followed: Sequence[Followed], seed: int) -> tuple[TracedAttackRow, ...]:
+    """The attack that reads most of the labels off each view that sees something bare."""
+    bare = [own.view_name for own in followed if own.bare and own.unit is Unit.LABEL]
+    if not bare:
+        return ()
+    with TemporaryDirectory(prefix="vflpriv-") as folder:
+        record_script(script, Path(folder), seed)
+        attempts = label_attempts(
+            read_recording(Path(folder), LedgerConfig()), [Adversary.parse(view) for view in dict.fromkeys(bare)]
         )
-
-
-def _laws(seals: Sequence[Seal | Choice], draws: Draws) -> str:
-    """The laws of seals with the sizes of their noise: the scale, which is the std of Gaussian noise."""
-    sizes: dict[str, list[float]] = {}
-    for seal in seals:
-        if isinstance(seal, Choice):
-            sizes.setdefault(f"choice by {seal.kind}", [])
-            continue
-        numbers = torch.unique(draws.families(seal.rows.used)).tolist()
-        name = " + ".join(_NAMES.get(FAMILIES[number].name, FAMILIES[number].name) for number in numbers)
-        sizes.setdefault(name, []).extend(seal.rows.scales.square().sum(1).sqrt().tolist())
-    return "; ".join(f"{name}{_spread(own)}" for name, own in sizes.items())
-
-
-def _spread(sizes: Sequence[float]) -> str:
-    if not sizes:
-        return ""
-    low, high = f"{min(sizes):.4g}", f"{max(sizes):.4g}"
-    return f" {low}" if low == high else f" {low} to {high}"
-
-
-def _pair_row(followed: Followed, delta: float) -> PairRow:
-    """The exact loss; infinite where a message is bare, and no figure where something is not explained."""
-    observation = followed.observation
-    bare = any(message.state == "bare" for message in followed.shown) or observation.form is not None
-    reasons = list(observation.unknown)
-    reasons += [
-        f"{message.trail.where}: {message.trail.message.kind}: {message.why}"
-        for message in followed.shown
-        if message.state == "unexplained"
-    ]
-    loss = observation.loss
-    if bare:
-        mu, pure, epsilon, reasons = math.inf, loss.epsilon, math.inf, []
-    else:
-        mu, pure = loss.mu, loss.epsilon
-        epsilon = pure + (math.inf if math.isinf(mu) else epsilon_of(mu, delta) if mu > 0 else 0.0)
-        if math.isinf(mu) and not reasons:
-            reasons = [loss.leak or "the noise on some values hides them by no law that is known here"]
-    return PairRow(
-        unit=followed.unit_name,
-        view=followed.view_name,
-        what=followed.what,
-        mu=mu,
-        pure=pure,
-        epsilon=epsilon,
-        reasons=tuple(dict.fromkeys(reasons)),
-    )
-
-
-def _advice(followed: Followed, delta: float) -> Iterator[str]:
-    """What to change: the line that lets something out, or how much noise an ε of 1 takes."""
-    for row in _rows(followed):
-        if row.state == "bare":
-            yield (
-                f"{row.where}: {row.kind} leaves without noise on what it tells of one {followed.unit}; clip and noise "
-                "it before that line, or do not send it"
-            )
-    loss = followed.observation.loss
-    aim = mu_of(_AIM, delta)
-    if not any(message.state == "bare" for message in followed.shown) and aim < loss.mu < math.inf:
-        yield (
-            f"for ε = {_AIM:g} at δ = {delta:g} of this pair, {followed.unit_name} seen by {followed.view_name}: noise "
-            f"{loss.mu / aim:.3g} times as large, or a clip as much smaller"
-        )
+    rows = []
+    for view in dict.fromkeys(bare):
+        scores = [(a.success, a.attack) for a in attempts if str(a.adversary) == view and a.success is not None]
+        if scores:
+            score, name = max(scores, key=lambda entry: entry[0].value)
+            chance = score.value - score.leakage.value
+            rows.append(TracedAttackRow(view=view, attack=name, success=score.value, chance=chance))
+    return tuple(rows)
 
 
 def _notes(script: Script, followed: Sequence[Followed]) -> Iterator[str]:

@@ -35,8 +35,8 @@ class SentOnce:
     sender: Party
     receivers: tuple[Party, ...]
     round: int
-    records: int | None
-    """How many records it speaks of; None if it does not say."""
+    records: Tensor | None
+    """The ids of the records that it speaks of; None if it does not say."""
     tensors: Mapping[str, tuple[int, ...]]
 
 
@@ -86,7 +86,7 @@ class _Listing(FlowWire):
             sender=sender,
             receivers=parties_of(receiver),
             round=round_ or 0,
-            records=None if records is None else len(records),
+            records=records,
             tensors={name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()},
         )
         self.sent.append(message)
@@ -128,6 +128,17 @@ class TracedScript:
     @property
     def rounds(self) -> int:
         return max(message.round for message in self.sent) + 1
+
+    @property
+    def again(self) -> int:
+        """So many rounds are it until some record comes a second time."""
+        seen = set[int]()
+        for number, ids in sorted(self.batches.items()):
+            own = set(ids.tolist())
+            if seen & own:
+                return number + 1
+            seen |= own
+        return 0
 
     @property
     def devices(self) -> int:

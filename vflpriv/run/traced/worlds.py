@@ -40,8 +40,8 @@ class ScriptWorlds:
     def what(self) -> str:
         """In what the worlds differ, as a phrase."""
         if self.unit is Unit.LABEL:
-            return f"the label of record {self.record} is another one"
-        return f"the features of record {self.record} at device {self.device} are those of another record"
+            return f"another label of record {self.record}"
+        return f"another row of record {self.record} at device {self.device}"
 
     def other_labels(self, labels: Tensor, place: int) -> Tensor:
         """Labels, or one row for each, with another one in one place."""
