@@ -83,7 +83,7 @@ def pair_row(followed: Followed, budgets: DerivedBudgets, claim: Claim | None) -
     accounted: float | None = math.inf if followed.bare else budget.upper
     if reasons:
         accounted = None
-    elif accounted is not None and not followed.bare and epsilon > accounted * (1 + _SAME) + _SAME:
+    elif accounted is not None and not pure and epsilon > accounted * (1 + _SAME) + _SAME:
         reasons = [f"this pair costs ε = {formatting.epsilon(epsilon)}, more than the derived ledger accounts for"]
         accounted = None
     return PairRow(
