@@ -22,7 +22,16 @@ from vflpriv.training.mechanisms.labels import label_claims
 REGISTERED: dict[str, type[Audit]] = available("audit")
 AUDITS = {name: audit for name, audit in REGISTERED.items() if Offer.LEDGER_FILE not in audit.needs}
 """Those of engines."""
-RECORDED = ("label-coins", "membership", "ledger", "recorded-wire", "recorded-noise", "ciphertexts", "label-slopes")
+RECORDED = (
+    "label-coins",
+    "membership",
+    "watched",
+    "ledger",
+    "recorded-wire",
+    "recorded-noise",
+    "ciphertexts",
+    "label-slopes",
+)
 SYSTEMS = ("dpzv-joint", "dpzv-sgd", "split-rr", "split-client", "split-concat")
 
 

@@ -177,8 +177,7 @@ class RecordingWire(CheckedWire):
             run = before.run or run or secrets.token_hex(16)
             self._writer = BackgroundWriter(Chain(run, files=before.files, last=before.last, key=self._key))
             self.head = self.head.model_copy(update={"run": run, "beside": dict(before.beside)})
-            for line in before.failed_checks:
-                self.checks.fail(line, line)
+            self.checks.before, self._labels_before = before.failed_checks, before.labels
             if self.record_ids.names is not None:
                 names = json.dumps(self.record_ids.names).encode()
                 write_atomically(folder / IDS, names, durable=True)
@@ -334,9 +333,13 @@ class RecordingWire(CheckedWire):
 
     def _checked(self) -> dict[str, Any]:
         """What the head says of the checks."""
-        labels = self.checks.labels
-        seen = {} if labels is None else {"labels_compared": labels.compared, "labels_different": labels.different}
-        return {"failed_checks": self.checks.failed, "remarks": self.checks.remarks, **seen}
+        labels, (compared, different) = self.checks.labels, self._labels_before
+        return {
+            "failed_checks": self.checks.failed,
+            "remarks": self.checks.remarks,
+            "labels_compared": compared + (0 if labels is None else labels.compared),
+            "labels_different": different + (0 if labels is None else labels.different),
+        }
 
     def abandon(self) -> None:
         """Write the complete rounds, and leave the recording unfinished."""

@@ -118,6 +118,8 @@ class Continued:
     last: str | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
     failed_checks: tuple[str, ...] = ()
+    labels: tuple[int, int] = (0, 0)
+    """How many were seen in a loss, and how many of them were others there."""
 
 
 def read_transcript(folder: Path) -> Recording:
@@ -169,6 +171,7 @@ def read_continued(folder: Path, head: Head, names: Sequence[str | int] | None) 
         last=chain[-1] if chain else None,
         beside=before.beside,
         failed_checks=before.failed_checks,
+        labels=(before.labels_compared, before.labels_different),
     )
 
 

@@ -305,6 +305,7 @@ def _not_tested(system: RecordedSystem, attempts: Sequence[Attempt]) -> tuple[st
             "digits beyond 16 bits: values were rounded when they were recorded, and tests of noise allow for it"
         )
     lines += _evidence_lines(system.recording)
+    lines += system.recording.head.remarks
     if recorded.note:
         lines.append(recorded.note)
     lines += [

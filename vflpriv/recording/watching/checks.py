@@ -25,6 +25,8 @@ class Checks:
     def __init__(self) -> None:
         self._failed: dict[str, str] = {}
         self._remarks: dict[str, str] = {}
+        self.before: tuple[str, ...] = ()
+        """What failed in the part of the recording that this one goes on with."""
         self.labels: LabelCheck | None = None
         """Compares the labels that reach a loss with those that were told."""
         self.left_out: Tensor | None = None
@@ -32,7 +34,9 @@ class Checks:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        return tuple(self._failed.values())
+        """But for labels that differ: they are counted, and the ledger may say why."""
+        new = (line for what, line in self._failed.items() if what != "labels")
+        return tuple(dict.fromkeys((*self.before, *new)))
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ model is given.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -61,26 +62,32 @@ class Watch:
         self._unsure: deque[Call] = deque(maxlen=_MOST)
         self._outstanding: dict[int, Call] = {}
         self._seen = Seen(sink.checks, bottoms, looks=not sink.delivers)
-        self._handles = [handle for m, bottom in enumerate(bottoms) for handle in self._hook_bottom(m, bottom)]
+        self._hooks = [hook for m, bottom in enumerate(bottoms) for hook in self._hook_bottom(m, bottom)]
         if top is not None:
-            hook = top.register_forward_pre_hook(_not_compiled(self._before_top), with_kwargs=True)
-            self._handles += [hook, _last(top._forward_pre_hooks, hook)]
+            hook = top.register_forward_pre_hook(self._before_top, with_kwargs=True)
+            self._hooks.append(_Hook(top._forward_pre_hooks, hook))
         self._stop_listening = before_backward(self._before_backward)
 
     def batch(self, ids: Tensor) -> None:
         """Begin a round with the records of these ids."""
+        self._leave_to_python()
         self._begin(Fetched(ids))
 
     def fetched(self, ids: Tensor, batch: Any) -> None:
         """A batch is there: a round begins when a module is given it."""
+        self._leave_to_python()
         self._waiting.add(Fetched(ids, batch))
+
+    def _leave_to_python(self) -> None:
+        for hook in self._hooks:
+            hook.leave_to_python()
 
     def stop(self) -> None:
         """Remove the hooks."""
         self._stop_listening()
         self._seen.stop()
-        for handle in self._handles:
-            handle.remove()
+        for hook in self._hooks:
+            hook.remove()
 
     def conclude(self) -> None:
         """The training is over: see what was missing in it."""
@@ -101,18 +108,17 @@ class Watch:
         self._round, self._outstanding = Round(number, batch), {}
         self._seen.begun(self._round)
 
-    def _hook_bottom(self, m: int, bottom: nn.Module) -> list[Any]:
-        before = bottom.register_forward_pre_hook(_not_compiled(self._before_bottom(m)), with_kwargs=True)
-        after = bottom.register_forward_hook(_not_compiled(self._after_bottom(m)))
-        return [before, after, _last(bottom._forward_hooks, after)]
+    def _hook_bottom(self, m: int, bottom: nn.Module) -> list[_Hook]:
+        before = bottom.register_forward_pre_hook(self._before_bottom(m), with_kwargs=True)
+        after = bottom.register_forward_hook(self._after_bottom(m))
+        return [_Hook(bottom._forward_pre_hooks, before, last=False), _Hook(bottom._forward_hooks, after)]
 
     def _before_bottom(self, m: int) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             if module is not self._bottoms[m]:  # a copy, which took the hooks along
                 return
-            for handle in self._handles:
-                if isinstance(handle, _last):
-                    handle.again()
+            for hook in self._hooks:
+                hook.be_last()
             if not in_backward():
                 self._use(m, list(tensors_in((args, kwargs))))
 
@@ -187,7 +193,7 @@ class Watch:
         import torch
 
         call = None if self._round is None else self._round.calls.get(m)
-        if call is None or not torch.is_grad_enabled() or call.sent.requires_grad:
+        if call is None or not torch.is_grad_enabled() or call.listened:
             return
         sent = sent_tensor(output, self._outputs[m], f"watch: output of bottoms[{m}]")
         if sent.requires_grad and sent.shape == call.sent.shape:
@@ -258,28 +264,26 @@ class Watch:
             self._round.spent = True
 
 
-class _last:  # noqa: N801
-    """Keeps a hook behind all others of its module, which may be registered later."""
+class _Hook:
+    """A hook of a module that stays behind all others, which may be registered later."""
 
-    def __init__(self, hooks: Any, handle: Any) -> None:
-        self._hooks, self._number = hooks, handle.id
+    def __init__(self, hooks: Any, handle: Any, *, last: bool = True) -> None:
+        self._hooks, self._handle, self._last, self._compiles = hooks, handle, last, True
 
-    def again(self) -> None:
-        if self._number in self._hooks and next(reversed(self._hooks)) != self._number:
-            self._hooks.move_to_end(self._number)
+    def be_last(self) -> None:
+        if self._last and self._handle.id in self._hooks and next(reversed(self._hooks)) != self._handle.id:
+            self._hooks.move_to_end(self._handle.id)
+
+    def leave_to_python(self) -> None:
+        """Let torch.compile, if it is there by now, not compile what the hook does."""
+        if self._compiles and "torch._dynamo" in sys.modules and self._handle.id in self._hooks:
+            import torch
+
+            self._hooks[self._handle.id] = torch.compiler.disable(self._hooks[self._handle.id])
+            self._compiles = False
 
     def remove(self) -> None:
-        """Nothing: the hook's own handle removes it."""
-
-
-def _not_compiled(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook that torch.compile leaves to Python."""
-
-    def plain(*args: Any) -> Any:
-        return hook(*args)
-
-    plain._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return plain
+        self._handle.remove()
 
 
 def _outputs(output: Any, devices: int) -> list[Any]:

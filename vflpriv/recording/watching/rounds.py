@@ -35,6 +35,8 @@ class Call:
 
     def __init__(self, device: int, round_: Round, rows: Rows, sent: Tensor, *, training: bool) -> None:
         self.device, self.round, self.rows, self.sent, self.training = device, round_, rows, sent, training
+        self.listened = sent.requires_grad
+        """Whether the gradient by this output is seen; a checkpoint's only by that of a second pass."""
         self.copies: list[Tensor] = []
         """What was sent in a pass that is a message only if a backward pass follows."""
 

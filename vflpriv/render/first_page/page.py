@@ -127,6 +127,9 @@ class FirstPage:
             if name not in named:
                 named.add(name)
                 yield Group(system, place, Verdict.VIOLATED, (), changes, f"{name}: {reason}")
+        for check in system.checks:
+            if check.audit == "watched" and check.changes:
+                yield Group(system, place, check.verdict, (), _changes(check), clean(check.reason))
 
     @cached_property
     def passed(self) -> list[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import SEVERITY
+from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.render import document as d
 from vflpriv.render.first_page.grounds import checked, risks, trusted
 from vflpriv.render.first_page.page import FirstPage
@@ -41,7 +41,8 @@ def _finding(finding: Finding, place: str) -> d.Card:
             finding.lines, only=d.PAGE, caption=f"Claims of {system.key}", place=f"{place}-caption"
         )
     else:
-        shown = d.Paragraph((d.Badge(finding.verdict, "premise broken"), f" {finding.premise}"), "premise")
+        what = "premise broken" if finding.verdict is Verdict.VIOLATED else "check failed"
+        shown = d.Paragraph((d.Badge(finding.verdict, what), f" {finding.premise}"), "premise")
     scope = (" ", d.muted(f"({finding.scope})")) if finding.scope else ()
     single = len(finding.changes) == 1
     changes = d.Paragraph(finding.changes[0]) if single else d.Bullets(finding.changes)

@@ -131,7 +131,7 @@ def check_row(corrected: CorrectedFinding, claims: Mapping[str, Claim], reproduc
         reason=reason,
         basis=finding.basis,
         reproduce=finding.reproduce or reproduce,
-        changes=tuple(premise_changes(finding)) if corrected.verdict is Verdict.VIOLATED else (),
+        changes=tuple(premise_changes(finding)) if corrected.verdict is Verdict.VIOLATED or finding.repair else (),
     )
 
 
