@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflpriv.audits.flow.tracer.storages import key
 
-__all__ = ["Call"]
+__all__ = ["Call", "schema"]
 
 _HIDDEN_WRITES = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
 """Positions of arguments that are written to although the schema does not say so."""
@@ -19,7 +19,7 @@ _OVERWRITES = ("copy_", "fill_", "zero_")
 
 
 @lru_cache(maxsize=4096)
-def _schema(op: Any) -> tuple[str, frozenset[int], frozenset[str], bool, bool]:
+def schema(op: Any) -> tuple[str, frozenset[int], frozenset[str], bool, bool]:
     """Name, written arguments by position and by name, whether it returns a view, whether it is pointwise."""
     arguments = op._schema.arguments
     written = [place for place, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
@@ -35,9 +35,10 @@ class Call:
 
     def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.op, self.args, self.kwargs = op, args, kwargs
-        self.name, places, names, self.views, self.pointwise = _schema(op)
+        self.name, places, names, self.views, self.pointwise = schema(op)
         self.tensors: list[Tensor] = []
         self.written: list[int] = []
+        self._nested = False
         self._doubles: list[Tensor] | None = None
         self.widened: frozenset[int] = frozenset()
         """Whole numbers that are tried out as the real numbers that they are."""
@@ -47,11 +48,15 @@ class Call:
             self._take(value, name in names)
 
     def _take(self, value: Any, written: bool) -> None:
-        for tensor in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(tensor, Tensor):
-                if written:
-                    self.written.append(len(self.tensors))
-                self.tensors.append(tensor)
+        if isinstance(value, Tensor):
+            if written:
+                self.written.append(len(self.tensors))
+            self.tensors.append(value)
+        elif isinstance(value, list | tuple):
+            self._nested = True
+            for entry in value:
+                if isinstance(entry, Tensor):
+                    self._take(entry, written)
 
     def overwritten(self, number: int) -> bool:
         """Whether nothing of a written tensor's former value is left."""
@@ -70,6 +75,8 @@ class Call:
 
     def _arguments(self, tensors: list[Tensor], double: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         left = iter(tensors)
+        if not double and not self.kwargs and not self._nested:
+            return tuple(next(left) if isinstance(value, Tensor) else value for value in self.args), {}
 
         def put(value: Any) -> Any:
             if isinstance(value, Tensor):
@@ -85,7 +92,9 @@ class Call:
     def results(self, out: Any, tensors: list[Tensor] | None = None) -> list[Tensor]:
         """What it made and what it wrote to, in an order that is the same for all runs of it."""
         tensors = self.tensors if tensors is None else tensors
-        if isinstance(out, Tensor) and not self.written:
+        if isinstance(out, Tensor) and (
+            not self.written or (len(self.written) == 1 and out is tensors[self.written[0]])
+        ):
             return [out]
         known = {key(tensor) for tensor in tensors}
         returned = out if isinstance(out, list | tuple) else (out,)

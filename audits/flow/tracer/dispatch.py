@@ -8,6 +8,7 @@ the gap and goes on with the value as public. It is sealed no sooner, so that no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from vflpriv.audits.flow.draws.recipes import Recipe, applied
 from vflpriv.audits.flow.draws.rows import Rows, fineness
 from vflpriv.audits.flow.plain.wire import identical
 from vflpriv.audits.flow.tracer import choices, picked, sampling
-from vflpriv.audits.flow.tracer.calls import Call
+from vflpriv.audits.flow.tracer.calls import Call, schema
 from vflpriv.audits.flow.tracer.following import Following
 from vflpriv.audits.flow.tracer.linear import noise_of_results
 from vflpriv.audits.flow.tracer.lines import program_line
@@ -51,6 +52,34 @@ _TARGETS = 64
 _LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 
 
+class _Way(Enum):
+    """What an operation is to the tracer, whatever its arguments."""
+
+    FOLLOWED = 1
+    PASSES = 2
+    """It makes another view of the same memory, or reads a shape alone."""
+    DRAWS = 3
+    LOSS = 4
+
+
+_WAYS: dict[Any, _Way] = {}
+
+
+def _way(op: Any) -> _Way:
+    """The way of an operation, found out once."""
+    way = _WAYS.get(op)
+    if way is None:
+        name, written, _, views, _ = schema(op)
+        if _RANDOM in op.tags:
+            way = _Way.DRAWS
+        elif op._schema.name in _LOSSES:
+            way = _Way.LOSS
+        else:
+            way = _Way.PASSES if name in _SHAPES or (views and not written) else _Way.FOLLOWED
+        _WAYS[op] = way
+    return way
+
+
 class Trace(Following, TorchDispatchMode):
     """Follows one run of a program in world 0; `others` are fingerprints of its draws under another seed.
 
@@ -73,9 +102,12 @@ class Trace(Following, TorchDispatchMode):
         if self.pausing:
             return op(*args, **kwargs)
         self.operations += 1
-        random = _RANDOM in op.tags
-        if op._schema.name in _LOSSES:
+        way = _WAYS.get(op) or _way(op)
+        if way is _Way.PASSES and args and isinstance(args[0], Tensor) and args[0].layout is torch.strided:
+            return op(*args, **kwargs)
+        if way is _Way.LOSS:
             self._target(args[1])
+        random = way is _Way.DRAWS
         if not random and not self._touches(args, kwargs):
             return op(*args, **kwargs)
         self.pausing += 1
@@ -127,7 +159,7 @@ class Trace(Following, TorchDispatchMode):
     def _follow(self, call: Call) -> Any:
         if call.name.startswith(_LISTS):
             return self._each(call)
-        if call.name in _SHAPES or (call.views and not call.written):
+        if _way(call.op) is _Way.PASSES:
             return call.op(*call.args, **call.kwargs)
         if call.name == "copy_" and all(tensor.dtype == torch.uint8 and whole(tensor) for tensor in call.tensors):
             return self._bytes(call)
@@ -190,8 +222,10 @@ class Trace(Following, TorchDispatchMode):
 
     def _settle(self, call: Call, out: Any, states: Sequence[State | None]) -> None:
         """Private values and seals reach all results; no draw does."""
-        taint = NOTHING.union(*[state.taint for state in states if state is not None])
-        seals = NOTHING.union(*[state.seals for state in states if state is not None])
+        taint = seals = NOTHING
+        for state in states:
+            if state is not None:
+                taint, seals = taint | state.taint, seals | state.seals
         for result in call.results(out):
             if not taint and not seals:
                 self._cleared(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -132,25 +133,25 @@ class Following:
 
     def inputs(self, call: Call) -> list[State | None]:
         """What is known of each argument; nothing of those that are overwritten."""
-        states = [
-            None if number in call.written and call.overwritten(number) else self.table.of(tensor)
-            for number, tensor in enumerate(call.tensors)
-        ]
+        states = [self.table.of(tensor) for tensor in call.tensors]
+        for number in call.written:
+            if call.overwritten(number):
+                states[number] = None
         for state in states:
-            if state is not None:
+            if state is not None and not state.taint <= self.used:
                 self.used |= state.taint
         return states
 
     def both(self, call: Call) -> Any:
         """Run an operation, and again on the shadows if there are any."""
-        states = [self.table.of(tensor) for tensor in call.tensors]
-        if not any(state is not None and state.shadow is not None for state in states):
+        others = [self.table.other(tensor) for tensor in call.tensors]
+        if all(map(operator.is_, others, call.tensors)):
             return call.op(*call.args, **call.kwargs)
         for number in call.written:
             state = self.table.enter(call.tensors[number])
             if state.shadow is None:
                 state.shadow = call.tensors[number].untyped_storage().clone()
-        others = [self.table.other(tensor) for tensor in call.tensors]
+                others = [self.table.other(tensor) for tensor in call.tensors]
         out = call.op(*call.args, **call.kwargs)
         try:
             shadows = call.results(call.run(others), others)

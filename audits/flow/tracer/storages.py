@@ -127,16 +127,17 @@ class Table:
 
     def of(self, tensor: Tensor) -> State | None:
         """What is known of a tensor's storage; None where nothing private and no draw reaches it."""
-        return self._states.get(key(tensor))
+        return self._states.get(tensor.untyped_storage()._cdata)
 
     def enter(self, tensor: Tensor) -> State:
         """The state of a tensor's storage, a new one where there was none."""
         self._asked += 1
         if self._asked % 2048 == 0:
             self._states = {place: state for place, state in self._states.items() if not state.ref.expired()}
-        state = self._states.get(key(tensor))
+        place = tensor.untyped_storage()._cdata
+        state = self._states.get(place)
         if state is None:
-            state = self._states[key(tensor)] = State(tensor)
+            state = self._states[place] = State(tensor)
         return state
 
     def drop(self, tensor: Tensor) -> None:
@@ -145,7 +146,7 @@ class Table:
 
     def other(self, tensor: Tensor) -> Tensor:
         """A tensor in the neighbouring world: itself where it does not differ."""
-        state = self._states.get(key(tensor))
+        state = self._states.get(tensor.untyped_storage()._cdata)
         if state is None or state.shadow is None:
             return tensor
         view = torch.empty(0, dtype=tensor.dtype)

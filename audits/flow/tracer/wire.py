@@ -77,13 +77,13 @@ class TracedWire(FlowWire):
     ) -> Payload:
         named = {"": tensors} if isinstance(tensors, Tensor) else dict(tensors)
         shown = named if records is None else named | {"records": records}
-        with self.trace.paused():
+        with self.trace.paused(), self.unseen():
             copies = {name: tensor.detach().clone() for name, tensor in shown.items()}
         message = SentMessage(kind=kind, sender=sender, receivers=parties_of(receiver), round=round_, tensors=copies)
         trail = Trail(message=message, where=program_line())
         seen = message.seen_by(self.view)
         if seen:
-            with self.trace.paused():
+            with self.trace.paused(), self.unseen():
                 for name, tensor in shown.items():
                     self._shows(name, tensor.detach(), trail)
                 trail.seals.extend(sorted(self.trace.host_seals))
@@ -91,7 +91,7 @@ class TracedWire(FlowWire):
         self.trails.append(trail)
         # A copy that is made while the tracer is paused is public.
         if seen:
-            with self.trace.paused():
+            with self.trace.paused(), self.unseen():
                 arrived = {name: tensor.detach().clone() for name, tensor in named.items()}
         else:
             arrived = {name: tensor.detach().clone() for name, tensor in named.items()}
