@@ -253,7 +253,7 @@ _NAMES_FIRST = frozenset({"linalg_vector_norm", "norm", "pow", "square", "mul"})
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+    return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
 
 def _tensors(value: Any) -> list[Tensor]:
