@@ -329,7 +329,8 @@ class Engine(engine_contract.Engine):
         return self.bank.models[next(group[0] for group in self.bank.groups if m in group)]
 
     def device_model(self, m: int) -> DeviceModel:
-        return DeviceModel(self._shared_model(m).apply, self.bank.parameters[m])
+        model = self._shared_model(m)
+        return DeviceModel(model.apply, self.bank.parameters[m], model.published)
 
     def belongings(self, m: int) -> Belongings:
         model = self._shared_model(m)
@@ -347,10 +348,6 @@ class Engine(engine_contract.Engine):
         layer = {} if self._at_work is None else self._at_work.parameters()
         server = {**self.server_parameters(), **{f"defence.{name}": value for name, value in layer.items()}}
         return devices | {f"server.{name}": value[replica] for name, value in server.items()}
-
-    def parameter_shapes(self) -> list[list[tuple[int, ...]]]:
-        models = [*self.bank.models, *([] if self.top is None else [self.top])]
-        return [[tuple(shape) for shape in model.shapes.values()] for model in models]
 
     @no_grad
     def evaluate(self, *, replicas: int = 32, records: int = 4096, part: Part = "test") -> Evaluation:

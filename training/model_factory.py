@@ -214,16 +214,16 @@ def _encoder_bottom(
     (shape, folder), frozen, layers = _encoder(settings), settings.encoder_frozen, settings.encoder_layers
     if tokens > shape.positions:
         raise _wrong_shape(settings.bottom, (tokens,), f"at most {shape.positions} tokens")
+    if layers > shape.layers:
+        raise InputError("encoder_layers", layers, f"0 to {shape.layers}")
     module: nn.Module
     if settings.bottom == "transformer-embedding":
         _check_natural_width(settings, (tokens,), width, f"{tokens} rows of {shape.width}")
         if frozen:
             raise InputError("encoder_frozen", frozen, "false, since nothing would be left to train")
         with torch.device("meta"):
-            module = transformer.TokenEmbeddings(shape)
+            module = transformer.TokenEmbeddings(shape, layers)
     else:
-        if layers > shape.layers:
-            raise InputError("encoder_layers", layers, f"0 to {shape.layers}")
         with torch.device("meta"):
             module = transformer.Encoder(shape, layers, width, activate=activate)
     return modules.ModuleModel(
@@ -247,12 +247,11 @@ def server_model(settings: EngineSettings, data: BaseData, *, mlp: Callable[...,
         return Linear(inputs, data.classes)
     key: tuple[object, ...] = (settings.top_kind, inputs, data.classes)
     if settings.top_kind == "transformer":
-        shape, folder = _encoder(settings)
+        (shape, folder), first = _encoder(settings), settings.encoder_layers
         with torch.device("meta"):
-            layers = transformer.EncoderRest(shape, data.classes)
-        return modules.ModuleModel(
-            layers, inputs=inputs, key=(*key, folder), weights=transformer.pretrained(folder, layers)
-        )
+            layers = transformer.EncoderRest(shape, data.classes, first)
+        weights = transformer.pretrained(folder, layers)
+        return modules.ModuleModel(layers, inputs=inputs, key=(*key, folder, first), weights=weights)
     tiles, maps = _tiles(data), _hidden_widths(settings)[0]
     with torch.device("meta"):
         trunk = architectures.ResNet18Rest(tiles, data.classes, width=maps)

@@ -102,7 +102,8 @@ class EngineSettings(Section):
         description="the devices' models: mlp (linear layers with ReLU), linear (one linear layer), cnn2 and cnn4 (two "
         "or four convolutions), resnet18 and resnet20 (ResNets with group normalisation), resnet18-stem (ResNet-18's "
         "first convolution), lstm, transformer (an encoder's first layers), or transformer-embedding (its embedding "
-        "layer); convolutional models need blocks that are images, lstm and the transformers need token ids",
+        "layer and first layers, a state for each token); convolutional models need blocks that are images, lstm and "
+        "the transformers need token ids",
     )
     hidden: tuple[Width, ...] = Field(
         (),
@@ -120,7 +121,10 @@ class EngineSettings(Section):
         "that transformer models are taken from",
     )
     encoder_layers: int = Field(
-        0, ge=0, description="for bottom = transformer: number of encoder layers that follow the embedding layer"
+        0,
+        ge=0,
+        description="number of encoder layers that follow the embedding layer, for bottom = transformer and, before "
+        "those of the server, transformer-embedding",
     )
     encoder_frozen: bool = Field(
         False, description="for bottom = transformer: keep the encoder's weights fixed and train the last layer alone"

@@ -18,6 +18,7 @@ from torch import Tensor
 from vflpriv.audits.scoring.attempts import Secret
 from vflpriv.audits.scoring.pictures import picture_shape, psnr, ssim
 from vflpriv.audits.scoring.score import AUC, R2, Column, Figure, Score, scored
+from vflpriv.audits.scoring.texts import token_score
 from vflpriv.audits.statistics.resampling import (
     auc_interval,
     mean_over_records,
@@ -26,7 +27,7 @@ from vflpriv.audits.statistics.resampling import (
 )
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import FeatureAttack, FeatureAuxiliary, Guess, KnownModel
+from vflpriv.core.attack import FeatureAttack, FeatureAuxiliary, Guess, KnownModel, PublishedEncoder
 from vflpriv.core.views import View
 
 __all__ = ["NOTHING_TO_SCORE", "Features", "attribute_score", "feature_score"]
@@ -45,7 +46,8 @@ class Features(Secret):
     `blocks` holds devices' rows (N, …); they reach an attack only as its `FeatureAuxiliary`: `known` records drawn at
     random, for each training others, and of these only what the attack declares to know. `records` are those whose rows
     at the victim are known here, None if all are: no other is told or scored. `attribute` is a column of the victim's
-    block: the sensitive attribute is whether its value lies above the middle of the column's range.
+    block: the sensitive attribute is whether its value lies above the middle of the column's range. Of a block of texts
+    it is a token: the sensitive attribute is whether the text has it.
     """
 
     blocks: Mapping[int, Tensor]
@@ -54,6 +56,7 @@ class Features(Secret):
     attribute: int | None = None
     records: Tensor | None = None
     models: Mapping[int, KnownModel] = field(default_factory=dict)
+    published: Mapping[int, PublishedEncoder] = field(default_factory=dict)
     noise_std: float = 0.0
 
     nothing_to_score: ClassVar[str] = NOTHING_TO_SCORE
@@ -77,6 +80,7 @@ class Features(Secret):
             blocks={m: block.flatten(1).index_select(0, rows) for m, block in self.blocks.items()},
             attribute=self._column.index_select(0, chosen) if "attribute" in attack.knows else None,
             models={m: model.replica(r) for m, model in self.models.items()} if "model" in attack.knows else {},
+            published=self.published if "published" in attack.knows else {},
             noise_std=self.noise_std,
             seed=derive(self.seed, "attack", r) >> 1,
             defences=self.defences,
@@ -116,6 +120,8 @@ class Features(Secret):
     @cached_property
     def _column(self) -> Tensor:
         """The sensitive column as (N,) of 0 and 1."""
+        if not self._block.is_floating_point():
+            return (self._block == self.attribute).any(1).long()
         column = self._block.flatten(1)[:, self.attribute or 0]
         return (column > (column.min() + column.max()) / 2).long()
 
@@ -179,7 +185,7 @@ def attribute_score(
     return scored(AUC, success, chance=0.5, blind=blind_auc, guesses=len(records))
 
 
-_SCORES = {"features": feature_score, "attribute": attribute_score}
+_SCORES = {"features": feature_score, "attribute": attribute_score, "tokens": token_score}
 """How guesses are scored, by the attack's target."""
 
 

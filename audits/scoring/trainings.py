@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from vflpriv.common.devices import precise_device
-from vflpriv.core.attack import Attack, Conduct, KnownModel
+from vflpriv.common.lazy import no_grad
+from vflpriv.core.attack import Attack, Conduct, KnownModel, PublishedEncoder
 from vflpriv.core.data import VerticalData
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
@@ -82,9 +83,29 @@ class Training:
     transcript: Transcript
     models: Mapping[int, KnownModel]
 
+    @property
+    def published(self) -> dict[int, PublishedEncoder]:
+        """The encoders that devices with texts started from, where these are published."""
+        return {m: encoder for m in range(self.system.data.devices) if (encoder := _published(self, m)) is not None}
+
     def views(self, adversaries: Sequence[Adversary]) -> dict[Adversary, View]:
         """What each adversary saw."""
         return views_of(self.transcript, self.engine, self.system.data, adversaries)
+
+
+def _published(training: Training, m: int) -> PublishedEncoder | None:
+    """What device m's model started from; None where not all of it is published, or it reads no texts."""
+    model, data = training.engine.device_model(m), training.system.data
+    if model.published is None or data.vocabulary is None:
+        return None
+    where = precise_device(training.system.torch_device)
+    start = {name: value.to(where).unsqueeze(0) for name, value in model.published.items()}
+
+    @no_grad
+    def apply(ids: Tensor) -> Tensor:
+        return model.apply(start, ids)[0]
+
+    return PublishedEncoder(apply=apply, vocabulary=data.vocabulary, tokens=data.blocks[m].shape[1])
 
 
 def attempt_work(system: System) -> int:

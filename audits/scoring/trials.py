@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from vflpriv.audits.scoring.features import Features
 from vflpriv.audits.scoring.labels import LABELS_PER_CLASS, Labels
 from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
 from vflpriv.common.devices import precise_device
-from vflpriv.core.attack import Attack, KnownModel
+from vflpriv.core.attack import Attack
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 
@@ -58,7 +58,7 @@ class Trials:
         attempts: list[Attempt] = []
         if observing:
             training = training or self.training(observing, adversaries, advance=advance)
-            secrets, honest = self._secrets(training.models), training.views(adversaries)
+            secrets, honest = self._secrets(training), training.views(adversaries)
             for attack in observing:
                 for adversary in adversaries:
                     view = self._dishonest(attack, honest[adversary]) or honest[adversary]
@@ -99,7 +99,7 @@ class Trials:
             advance(attempt_work(self.system))
         return attempt
 
-    def _secrets(self, models: Mapping[int, KnownModel]) -> dict[str, Secret]:
+    def _secrets(self, training: Training) -> dict[str, Secret]:
         """What attacks on this system guess, by their target."""
         system, where = self.system, precise_device(self.system.torch_device)
         common: dict[str, Any] = {
@@ -114,7 +114,8 @@ class Trials:
             victim=system.data.devices - 1 if self.victim is None else self.victim,
             known=self.known,
             attribute=self.attribute,
-            models=models,
+            models=training.models,
+            published=training.published,
             noise_std=0.0 if mechanism is None else mechanism.noise_std,
             **common,
         )
@@ -124,7 +125,7 @@ class Trials:
             labels_per_class=self.labels_per_class,
             **common,
         )
-        return {"labels": labels, "features": features, "attribute": features}
+        return {"labels": labels, "features": features, "attribute": features, "tokens": features}
 
     def _dishonest(self, attack: Any, honest: View) -> View | None:
         """What the adversary sees where its devices behave as the attack has it; None if they are honest."""

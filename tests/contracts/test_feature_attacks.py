@@ -22,6 +22,7 @@ KNOWS = {
     "features": {"records", "model"},
     "attribute": {"attribute", "model"},
     "membership": {"labels", "membership", "shadows"},
+    "tokens": {"published", "records"},
 }
 VARIANTS = {
     "split": "split-concat",

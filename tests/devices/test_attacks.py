@@ -53,12 +53,10 @@ SPECIAL: dict[str, tuple[str, str, int]] = {
     "label_zo_scalar": ("dpzv-joint", "device(0)", 39),
 }
 """A system and a view in which each attack applies, and the most reads of the device by training, attack and score."""
-RECORDED_ONLY = {"label_boosting"}
-"""Attacks on messages that no engine sends; recordings are read on the CPU."""
+ELSEWHERE = {"label_boosting", "text_layers", "text_nearest"}
+"""Attacks on messages that no engine sends, since recordings are read on the CPU, and on texts of an encoder."""
 ATTACKS = {
-    name: SPECIAL.get(name, ("split-concat", "device(0)", 40))
-    for name in available("attack")
-    if name not in RECORDED_ONLY
+    name: SPECIAL.get(name, ("split-concat", "device(0)", 40)) for name in available("attack") if name not in ELSEWHERE
 }
 DATA: dict[str, VerticalData] = {
     "feature_reconstruction": two_blocks(6, 8, binary=8),
@@ -97,7 +95,7 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_names_attacks_that_there_are():
-    assert set(SPECIAL) | RECORDED_ONLY <= set(available("attack"))
+    assert set(SPECIAL) | ELSEWHERE <= set(available("attack"))
 
 
 @pytest.mark.parametrize("float64", [True, False], ids=["float64", "no float64"])

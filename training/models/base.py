@@ -49,6 +49,11 @@ class Model(ABC):
     key: tuple[object, ...] = ()
     """Two models of one class compute the same function of their parameters if their keys and shapes are equal."""
 
+    @property
+    def published(self) -> Mapping[str, Tensor] | None:
+        """The starting values, `shape` each, where all are those of a checkpoint that anybody can download."""
+        return None
+
     @abstractmethod
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """Outputs (R, B, …) for inputs (R, B, …), or for inputs (B, …) that all replicas share."""

@@ -44,11 +44,16 @@ class ModuleModel(Model):
     ) -> None:
         self.module, self.inputs, self.key = module, inputs, key
         self._frozen = dict(weights or {}) if frozen else {}
+        self._from_checkpoint = frozenset(weights or ())
         self._moved: dict[torch.device, dict[str, Tensor]] = {}
         self.shapes = {n: tuple(p.shape) for n, p in module.named_parameters() if n not in self._frozen}
         starting = {**_normalisation(module), **(weights or {})}
         self._bent = _bent(module)
         self.initial_values = {n: v for n, v in starting.items() if n in self.shapes}
+
+    @property
+    def published(self) -> Mapping[str, Tensor] | None:
+        return self.initial_values if self._from_checkpoint.issuperset(self.shapes) else None
 
     def fan_in(self, name: str) -> int:
         weight = self.shapes.get(f"{name.rpartition('.')[0]}.weight", self.shapes[name])

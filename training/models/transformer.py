@@ -90,14 +90,21 @@ def _mean(states: Tensor, present: Tensor) -> Tensor:
 
 
 class TokenEmbeddings(nn.Module):
-    """The embedding layer alone, (B, tokens) to (B, tokens · width): a device's part in VFL-Cascaded §VI-A."""
+    """The embedding layer and the first `layers` layers, (B, tokens) to (B, tokens · width).
 
-    def __init__(self, shape: EncoderShape) -> None:
+    Without further layers it is a device's part in VFL-Cascaded §VI-A.
+    """
+
+    def __init__(self, shape: EncoderShape, layers: int = 0) -> None:
         super().__init__()
         self.embeddings = _Embeddings(shape)
+        self.layers = nn.ModuleList([_Layer(shape) for _ in range(layers)])
 
     def forward(self, ids: Tensor) -> Tensor:
-        return cast("Tensor", self.embeddings(ids)).flatten(1)
+        states, present = self.embeddings(ids), ids != 0
+        for layer in self.layers:
+            states = layer(states, present) * present.unsqueeze(-1)
+        return cast("Tensor", states).flatten(1)
 
 
 class Encoder(nn.Module):
@@ -117,18 +124,20 @@ class Encoder(nn.Module):
 
 
 class EncoderRest(nn.Module):
-    """The server's part behind `TokenEmbeddings`: all layers, the mean over tokens, a new linear layer to logits."""
+    """The server's part behind `TokenEmbeddings`: all layers from `first` on, the mean over tokens, a new linear layer
+    to logits."""
 
-    def __init__(self, shape: EncoderShape, classes: int) -> None:
+    def __init__(self, shape: EncoderShape, classes: int, first: int = 0) -> None:
         super().__init__()
         self.width = shape.width
-        self.layers = nn.ModuleList([_Layer(shape) for _ in range(shape.layers)])
+        # By their number in the checkpoint.
+        self.layers = nn.ModuleDict({str(number): _Layer(shape) for number in range(first, shape.layers)})
         self.head = head(shape.width, classes, activate=False)
 
     def forward(self, embeddings: Tensor) -> Tensor:
         states = embeddings.unflatten(1, (-1, self.width))
         present = (states != 0).any(-1)
-        for layer in self.layers:
+        for layer in self.layers.values():
             states = layer(states, present)
         return cast("Tensor", self.head(_mean(states, present)))
 

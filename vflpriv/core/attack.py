@@ -30,6 +30,7 @@ __all__ = [
     "KnownModel",
     "LabelAttack",
     "MembershipAuxiliary",
+    "PublishedEncoder",
     "ShadowModels",
     "TargetAttack",
     "TogetherAttack",
@@ -83,7 +84,7 @@ class Attack(Protocol):
     name: str
     summary: str
     target: str
-    """`labels`, `features`, `attribute` (one sensitive column of the features) or `membership`."""
+    """`labels`, `features`, `tokens` (features that are texts), `attribute` (one sensitive column) or `membership`."""
     needs: frozenset[str]
     """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
     heavy: bool
@@ -219,13 +220,26 @@ class KnownModel:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class PublishedEncoder:
+    """What a device's model of texts started from, where every value of it is published.
+
+    `apply` computes what the device would send of token ids (n, tokens) before it is trained: (n, width), without noise
+    and clip. Ids are below `vocabulary`; 0 is padding.
+    """
+
+    apply: Callable[[Tensor], Tensor]
+    vocabulary: int
+    tokens: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class FeatureAuxiliary:
     """What an attack on one device's features knows from elsewhere; it is given only what it declares in `knows`.
 
     `records` are a few records of which it knows the rows `blocks[m]`, (n, d), at each device, or the sensitive column
     `attribute`, (n,) of 0 and 1; they are counted, and are not among those its success is scored on. `models` are the
-    white boxes, by device. `noise_std`, the noise on a system's uplinks, is public, as are the strengths of the
-    defences in force.
+    white boxes, by device, and `published` the encoders of texts that anybody can download. `noise_std`, the noise on a
+    system's uplinks, is public, as are the strengths of the defences in force.
     """
 
     victim: int
@@ -233,6 +247,7 @@ class FeatureAuxiliary:
     blocks: Mapping[int, Tensor]
     attribute: Tensor | None = None
     models: Mapping[int, KnownModel] = field(default_factory=dict)
+    published: Mapping[int, PublishedEncoder] = field(default_factory=dict)
     noise_std: float = 0.0
     seed: int = 0
     defences: Defences = field(default_factory=dict)
@@ -247,7 +262,8 @@ class FeatureAttack(Attack, Protocol):
     """An attack on a device's features, on one column of these, or on membership."""
 
     knows: frozenset[str]
-    """What it must be given: of `records`, `attribute` and `model`, or of `labels`, `membership` and `shadows`."""
+    """What it must be given: of `records`, `attribute`, `model` and `published`; of membership, of `labels`,
+    `membership` and `shadows`."""
 
     def refusal(self, view: View, auxiliary: Any) -> str | None:
         """Why it cannot be tried on this view with this knowledge, or None."""

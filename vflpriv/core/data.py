@@ -129,7 +129,11 @@ class BaseData:
     @property
     def tokens(self) -> bool:
         """Whether some features are token ids."""
-        return not all(np.issubdtype(np.asarray(block[:0]).dtype, np.floating) for block in self.blocks)
+        return any(self.reads_tokens(m) for m in range(self.devices))
+
+    def reads_tokens(self, m: int) -> bool:
+        """Whether the features of device m are token ids."""
+        return not np.issubdtype(np.asarray(self.blocks[m][:0]).dtype, np.floating)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -208,9 +212,8 @@ class VerticalData(BaseData):
             digest.update(array.tobytes())
         return digest.digest()
 
-    @property
-    def tokens(self) -> bool:
-        return not all(block.is_floating_point() for block in self.blocks)
+    def reads_tokens(self, m: int) -> bool:
+        return not self.blocks[m].is_floating_point()
 
     def standardised(self) -> VerticalData:
         """The same data, shifted and scaled as a whole: mean 0, deviation 1 over all features of the training records.

@@ -117,10 +117,14 @@ class Importance:
 
 
 class DeviceModel(NamedTuple):
-    """A device's model: `apply` computes its outputs (R, B, …) from parameters (R, …) and rows (B, …)."""
+    """A device's model: `apply` computes its outputs (R, B, …) from parameters (R, …) and rows (B, …).
+
+    `published` are the parameters that it started from, where all of them are those of a checkpoint.
+    """
 
     apply: Callable[[Mapping[str, Tensor], Tensor], Tensor]
     parameters: Mapping[str, Tensor]
+    published: Mapping[str, Tensor] | None = None
 
 
 class Rows(Protocol):
@@ -341,10 +345,6 @@ class Engine(ABC):
     @abstractmethod
     def trained(self, replica: int = 0) -> dict[str, Tensor]:
         """All parameters of one replica, by party and name."""
-
-    @abstractmethod
-    def parameter_shapes(self) -> list[list[tuple[int, ...]]]:
-        """The shapes of each party's parameters, the server's last if it has a model."""
 
     def importance(self) -> Importance | None:
         """How much each device matters to the trained model; None where the engine has no measure of it."""

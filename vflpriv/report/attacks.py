@@ -144,13 +144,14 @@ class ColumnRow(Row):
 
 
 class FeatureCell(Cell):
-    """One attack on features, on a sensitive column or on membership: success is R² or the AUC (`measure`).
+    """One attack on features, texts, a sensitive column or membership: success is R², a share of tokens or the AUC.
 
     `error` is the mean squared error, `mean_error` that of predicting every feature's mean; `columns` has both for each
     feature. `epsilon` is the accounted budget of `unit`; for membership, against the holder of the model. `picture`
     shows originals above reconstructions, `map` the R² of each pixel. For membership, `advantage` is the true-positive
     rate less the false-positive rate of the attack's answers, and `found` and `rarely_found` the shares of members
-    that it finds where 1 %, and 0.1 %, of the non-members are taken for members.
+    that it finds where 1 %, and 0.1 %, of the non-members are taken for members. For texts, `exact` is the share of
+    texts of which every token is right, and `rouge` their mean ROUGE-L.
     """
 
     victim: int | None = None
@@ -175,6 +176,12 @@ class FeatureCell(Cell):
     rarely_found: float | None = None
     rarely_found_low: float | None = None
     rarely_found_high: float | None = None
+    exact: float | None = None
+    exact_low: float | None = None
+    exact_high: float | None = None
+    rouge: float | None = None
+    rouge_low: float | None = None
+    rouge_high: float | None = None
 
     @property
     def features_above(self) -> int:

@@ -73,14 +73,27 @@ class FeaturePlan:
         if victim >= data.devices:
             raise InputError(f"{_SECTION}.victim", victim, f"a device below {data.devices}")
         column, width = section.sensitive_column, data.blocks[victim][0].numel()
-        if column is not None and column >= width:
+        texts = data.reads_tokens(victim)
+        if texts and column is not None and not 0 < column < (data.vocabulary or column + 1):
+            expected = f"a token id of 1 to {(data.vocabulary or 0) - 1}, since device {victim} holds texts"
+            raise InputError(f"{_SECTION}.sensitive_column", column, expected)
+        if not texts and column is not None and column >= width:
             raise InputError(f"{_SECTION}.sensitive_column", column, f"a column below {width}")
         for name in section.defences or ():
             if name not in (NO_DEFENCE, *config.attack.defences, *(v.name for v in config.attack.variants)):
                 expected = ", ".join((NO_DEFENCE, *config.attack.defences))
                 raise InputError(f"{_SECTION}.defences", name, f"one of {expected}")
-        expected = "attacks on features; those on labels go into attack"
-        attacks = chosen_attacks(section.attacks, _SECTION, lambda target: target != "labels", expected)
+        # Token ids are names: a figure of R² on them would say nothing.
+        others, expected = ("labels", "tokens"), "attacks on features; those on labels go into attack"
+        if texts:
+            others, expected = ("labels", "features"), f"attacks on texts, since device {victim} holds token ids"
+        elif "tokens" in {find("attack", name).target for name in section.attacks or ()}:
+            expected = f"attacks on numbers, since device {victim} holds no token ids"
+        attacks = chosen_attacks(section.attacks, _SECTION, lambda target: target not in others, expected)
+        published = next((a for a in attacks if section.attacks and "published" in a.knows), None)
+        if published is not None and not any(system.engine.get("encoder") for system in config.system):
+            expected = "a system that starts from published weights: bottom = transformer-embedding, and its encoder"
+            raise InputError(f"{_SECTION}.attacks", published.name, expected)
         return cls(config=config, attacks=attacks, adversaries=parse_views(section.views, data.devices))
 
     def applies(self, defence: str = NO_DEFENCE) -> bool:

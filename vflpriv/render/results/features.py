@@ -43,7 +43,8 @@ class FeatureSection:
         self.units = tuple(dict.fromkeys(c.unit for c in cells))
         self.reasons = reasons_of(cells)
         tried = [c for c in cells if c.success is not None]
-        self.about_features = [c for c in tried if c.unit == Unit.FEATURES]
+        self.about_texts = [c for c in tried if c.measure == "tokens"]
+        self.about_features = [c for c in tried if c.unit == Unit.FEATURES and c.measure != "tokens"]
         self.about_membership = [c for c in tried if c.unit != Unit.FEATURES]
         self.with_pictures = [c for c in self.about_features if c.picture]
         self.victims = tuple(dict.fromkeys(c.victim for c in cells if c.victim is not None))
@@ -105,9 +106,10 @@ class FeatureSection:
         """What the numbers of the matrix are."""
         devices = f"device{'s' if len(self.victims) > 1 else ''} {', '.join(map(str, self.victims))}"
         target = f"the features of {devices}" if self.victims else "the features"
+        texts = " Of texts it is the share of right tokens." * bool(self.about_texts)
         return (
             f"R² of {target} (AUC of an attribute, and of membership) through the view that gains most; predicting the "
-            "mean has R² = 0 (a coin has AUC ½). ε is accounted for the unit, the largest over the views."
+            f"mean has R² = 0 (a coin has AUC ½).{texts} ε is accounted for the unit, the largest over the views."
         )
 
 
@@ -146,6 +148,12 @@ def _blocks(section: FeatureSection) -> Iterator[d.Block]:
         )
         yield from _pictures(section)
         yield from (_every_feature(section, c) for c in section.about_features if c.columns)
+    if section.about_texts:
+        yield d.Heading("Texts", 3, only=_WRITTEN_OR_PAGE)
+        yield d.Paragraph(_TEXTS, only=_WRITTEN_OR_PAGE)
+        caption = "Every attempt on texts, intervals below"
+        rows = section.about_texts
+        yield d.Table(_texts(section), rows, caption=caption, place="texts-every", only=_WRITTEN_OR_PAGE)
     if section.about_membership:
         yield d.Heading("Membership", 3, only=_WRITTEN_OR_PAGE)
         yield d.Paragraph(section.membership_note, only=_WRITTEN_OR_PAGE)
@@ -159,6 +167,12 @@ def _blocks(section: FeatureSection) -> Iterator[d.Block]:
 
 
 _WRITTEN_OR_PAGE = d.WRITTEN | d.PAGE
+
+
+_TEXTS = (
+    "Right tokens are a share of all tokens of the texts that were guessed; chance is the share of the commonest one. "
+    "Of a whole text every token is right. ROUGE-L is the F-measure of the longest common subsequence."
+)
 
 
 def _matrix(section: FeatureSection) -> d.Table:
@@ -269,6 +283,18 @@ def _membership(section: FeatureSection) -> list[d.Column]:
         *_with_interval("Found at 1 % errors", "found", "found_low", "found_high"),
         *_with_interval("Found at 0.1 % errors", "rarely_found", "rarely_found_low", "rarely_found_high"),
         d.Column(">Candidates", lambda c: f.count(c.guesses)),
+    ]
+
+
+def _texts(section: FeatureSection) -> list[d.Column]:
+    return [
+        *_names(section, "features"),
+        *_with_interval("Right tokens", "success", "success_low", "success_high"),
+        d.Column(">Chance", lambda c: number(c.chance)),
+        *_with_interval("Leakage", "leakage", "low", "high", leaks=True),
+        *_with_interval("Whole texts", "exact", "exact_low", "exact_high"),
+        *_with_interval("ROUGE-L", "rouge", "rouge_low", "rouge_high"),
+        d.Column(">Texts", lambda c: f.count(c.guesses)),
     ]
 
 

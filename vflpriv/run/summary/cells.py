@@ -38,7 +38,7 @@ def feature_cell(fields: Mapping[str, Any], attempt: Attempt) -> FeatureCell:
     score, pictures = attempt.mean, attempt.pictures
     told = {"victim": attempt.victim, "knows": tuple(sorted(attempt.knows))}
     if score is None:
-        measure = {"measure": "AUC"} if attempt.target == "membership" else {}
+        measure = _MEASURES.get(attempt.target, {})
         return FeatureCell(**fields, **_common(attempt), **told, **measure)
     figures: dict[str, float] = {}
     for name, figure in score.figures.items():
@@ -55,6 +55,10 @@ def feature_cell(fields: Mapping[str, Any], attempt: Attempt) -> FeatureCell:
         picture=None if pictures is None else sheet(pictures.numpy()),
         map=None if pictures is None else _map(columns, pictures.shape[2:]),
     )
+
+
+_MEASURES = {"membership": {"measure": "AUC"}, "tokens": {"measure": "tokens"}}
+"""What an attack that was not tried would have been measured by, where that is not R²."""
 
 
 def _common(attempt: Attempt) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Attacks on texts, which read tokens off what a device sends of them, one attack a file."""

@@ -1,0 +1,69 @@
+"""Attacks on texts from a configuration: which are tried, what the report shows, and what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.attacks.text.test_nearest import encoder, split, texts  # noqa: F401 (a fixture)
+from tests.support import toy_data
+from vflpriv.common.registry import available
+from vflpriv.config.models import Config
+from vflpriv.core.attack import NO_DEFENCE
+from vflpriv.core.data import VerticalData
+from vflpriv.errors import InputError
+from vflpriv.render import document as d
+from vflpriv.render.results.features import features_section
+from vflpriv.run.features import FeaturePlan
+
+
+def config_of(features: dict[str, Any], engine: dict[str, Any] | None = None) -> Config:
+    system = {"key": "s", "engine": {"name": "split", "rounds": 2, "batch_size": 4, **(engine or {})}}
+    attack = {"seeds": 1, "features": {"views": ["server"], **features}}
+    return Config.model_validate({"data": {"name": "digits"}, "system": [system], "attack": attack})
+
+
+def test_texts_are_attacked_by_what_reads_texts_alone() -> None:
+    targets = {attack.target for attack in FeaturePlan.of(config_of({}), texts()).attacks}
+    assert targets == {"tokens", "attribute", "membership"}
+    targets = {attack.target for attack in FeaturePlan.of(config_of({}), toy_data()).attacks}
+    assert targets == {"features", "attribute", "membership"}
+    assert {kind.target for kind in available("attack").values()} == targets | {"tokens", "labels"}
+
+
+@pytest.mark.parametrize(
+    ("features", "data", "message"),
+    [
+        ({"attacks": ["feature_inversion"]}, texts(), "expected attacks on texts, since device 0 holds token ids"),
+        ({"attacks": ["text_nearest"]}, toy_data(), "expected attacks on numbers, since device 2 holds no token ids"),
+        ({"attacks": ["text_nearest"]}, texts(), "expected a system that starts from published weights"),
+        ({"sensitive_column": 200}, texts(), "expected a token id of 1 to 199, since device 0 holds texts"),
+        ({"sensitive_column": 0}, texts(), "expected a token id of 1 to 199, since device 0 holds texts"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(features: dict[str, Any], data: VerticalData, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        FeaturePlan.of(config_of(features), data)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_report_shows_tokens_texts_and_what_a_text_mentions(encoder: Path) -> None:  # noqa: F811
+    system = split(encoder, "split-concat", rounds=4)
+    config = config_of({"sensitive_column": 1, "known_records": 12}, {"encoder": str(encoder)})
+    plan = FeaturePlan.of(config, system.data)
+    plan = FeaturePlan(config=config, attacks=plan.observing, adversaries=plan.adversaries)
+    cells = plan.cells("s", system, defence=NO_DEFENCE, advance=lambda _: None)
+    tokens, mentions = (next(c for c in cells if c.attack == name) for name in ("text_nearest", "feature_attribute"))
+    assert (tokens.measure, tokens.exact, tokens.rouge) == ("tokens", 1.0, 1.0)
+    assert tokens.success is not None
+    assert tokens.success > 0.95
+    assert mentions.measure == "AUC"
+    assert mentions.not_applicable is None
+    page = str(features_section(cells))
+    assert "Right tokens" in page
+    assert "ROUGE-L" in page
+    assert "share of right tokens" in page
+    assert d.Section
