@@ -116,9 +116,17 @@ def _scaled(bounds: Bounds, factor: float) -> dict[Any, float]:
 # Shapes
 
 
-@rule("detach", "alias", "clone", "_to_copy", "contiguous", "lift_fresh")
+@rule("detach", "alias", "clone", "_to_copy", "to", "contiguous", "lift_fresh")
 def _same(op: Operation) -> Fact | None:
     return op.first
+
+
+@rule("as_strided")
+def _laid_out(op: Operation) -> Fact | None:
+    """The same memory, if it is in the same shape."""
+    before, after = op.args[0], op.out
+    same = before.shape == after.shape and before.stride() == after.stride()
+    return op.first if same and before.storage_offset() == after.storage_offset() else None
 
 
 @rule("copy_")

@@ -141,7 +141,13 @@ class Following(TorchDispatchMode):
         row = least(fact.row, norm_of(number, "row")) if fact.axis is not None else fact.row
         whole = least(fact.whole, norm_of(number, "whole"))
         named = fact.changed(row=row, whole=whole, tensor=number, square=fact.square, along=fact.along, long=fact.long)
-        self._facts[tensor.untyped_storage()._cdata][1][_place(tensor)] = named
+        facts = self._facts[tensor.untyped_storage()._cdata][1]
+        facts[_place(tensor)] = named
+        for place, other in facts.items():
+            # The same rows in another shape.
+            same = _filled(place) == _filled(_place(tensor)) != 0 and place[1][:1] == tensor.shape[:1]
+            if same and other.tensor is None and other.axis == fact.axis == 0 and other.own == fact.own:
+                facts[place] = replace(other, row=least(other.row, row), whole=least(other.whole, whole), tensor=number)
         return number
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -250,6 +256,13 @@ _DRAWN = frozenset({"native_dropout", "normal"})
 """Operations with draws of their own that a rule knows."""
 _NAMES_FIRST = frozenset({"linalg_vector_norm", "norm", "pow", "square", "mul"})
 """Operations whose results bounds may later be compared with their arguments' norms."""
+
+
+def _filled(place: tuple[Any, ...]) -> int:
+    """The elements of a contiguous tensor at the beginning of its storage; 0 of any other."""
+    offset, shape, strides = place
+    expected = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return math.prod(shape) if offset == 0 and list(strides) == expected else 0
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:

@@ -47,7 +47,7 @@ class PairRow(Row):
     """The ε of all rounds for all data, by the derived ledger; infinite where something is bare or has no proved bound,
     None where not everything is explained."""
     open: tuple[str, ...] = ()
-    """Why what is accounted is infinite."""
+    """Why nothing is accounted, or an infinite ε."""
     claimed: float | None = None
     """The ε of the ledger's claim about this unit and view, at its δ, which is then that of the row."""
     delta: float
@@ -71,7 +71,7 @@ class PairRow(Row):
     def settled(self) -> bool:
         """Whether what is claimed is accounted; without a claim, whether all that is shown is explained."""
         if self.claimed is None:
-            return self.explained
+            return self.explained and self.accounted is not None
         return self.accounted is not None and self.accounted <= self.claimed * (1 + _ROUNDING)
 
 

@@ -12,6 +12,8 @@ from vflpriv.core.units import Unit
 
 __all__ = ["Followed", "own_seals"]
 
+_BRANCHES = ("a branch", "a comparison")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Followed:
@@ -39,6 +41,17 @@ class Followed:
     def bare(self) -> bool:
         """Whether the view is sent something that nothing hides."""
         return self.observation.form is not None or any(message.state == "bare" for message in self.shown)
+
+    @property
+    def branches(self) -> list[str]:
+        """Where a private value decides what the program does: what is proved holds along the way that it took."""
+        trace = self.observation.trace
+        reads = () if trace is None else trace.reads
+        return [
+            f"{read.where}: {read.how} of a private value decides what happens; with other data something else may"
+            for read in reads
+            if read.private and not read.log and read.how in _BRANCHES
+        ]
 
     @property
     def shown(self) -> Sequence[MessageState]:

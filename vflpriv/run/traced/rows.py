@@ -74,6 +74,7 @@ def pair_row(followed: Followed, budgets: DerivedBudgets, claim: Claim | None) -
     """The exact loss of the traced pair, infinite where a message is bare, beside what is claimed and accounted."""
     observation, delta = followed.observation, budgets.delta if claim is None else claim.delta
     reasons = [] if followed.bare else _reasons(followed)
+    branches = followed.branches
     loss = observation.loss
     mu, pure = (math.inf if followed.bare else loss.mu), loss.epsilon
     epsilon = math.inf if math.isinf(mu) else pure + (epsilon_of(mu, delta) if mu > 0 else 0.0)
@@ -81,7 +82,7 @@ def pair_row(followed: Followed, budgets: DerivedBudgets, claim: Claim | None) -
         reasons = [loss.leak or "the noise on some values hides them by no law that is known here"]
     exposure, budget = budgets.budget(followed.unit, followed.view_name, delta)
     accounted: float | None = math.inf if followed.bare else budget.upper
-    if reasons:
+    if reasons or (branches and not followed.bare):
         accounted = None
     elif accounted is not None and not pure and epsilon > accounted * (1 + _SAME) + _SAME:
         reasons = [f"this pair costs ε = {formatting.epsilon(epsilon)}, more than the derived ledger accounts for"]
@@ -95,7 +96,7 @@ def pair_row(followed: Followed, budgets: DerivedBudgets, claim: Claim | None) -
         epsilon=epsilon,
         reasons=tuple(dict.fromkeys(reasons)),
         accounted=accounted,
-        open=() if accounted is None or math.isfinite(accounted) else tuple(_open(followed, exposure, budgets)),
+        open=tuple(branches) if accounted is None else tuple(_open(followed, exposure, budgets)),
         claimed=None if claim is None else claim.epsilon,
         delta=delta,
     )
@@ -115,6 +116,8 @@ def _reasons(followed: Followed) -> list[str]:
 
 def _open(followed: Followed, exposure: Exposure, budgets: DerivedBudgets) -> Iterator[str]:
     """Why no finite ε is accounted, by kind."""
+    if followed.bare:
+        return
     for derived in budgets.kinds:
         moved = derived.units.get(followed.unit)
         if moved is None or not any(line.startswith(f"{derived.kind} (") for line in exposure.unprotected):
