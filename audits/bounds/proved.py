@@ -146,6 +146,7 @@ class Following(TorchDispatchMode):
         for place, other in facts.items():
             # The same rows in another shape.
             same = _filled(place) == _filled(_place(tensor)) != 0 and place[1][:1] == tensor.shape[:1]
+            same = same and place[3] == tensor.dtype
             if same and other.tensor is None and other.axis == fact.axis == 0 and other.own == fact.own:
                 facts[place] = replace(other, row=least(other.row, row), whole=least(other.whole, whole), tensor=number)
         return number
@@ -260,7 +261,7 @@ _NAMES_FIRST = frozenset({"linalg_vector_norm", "norm", "pow", "square", "mul"})
 
 def _filled(place: tuple[Any, ...]) -> int:
     """The elements of a contiguous tensor at the beginning of its storage; 0 of any other."""
-    offset, shape, strides = place
+    offset, shape, strides, _ = place
     expected = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return math.prod(shape) if offset == 0 and list(strides) == expected else 0
 
