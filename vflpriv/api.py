@@ -157,12 +157,15 @@ def attack(
     only: Sequence[str] = (),
     fail_on: Sequence[str] = (),
     correction: str = "holm",
+    quick: bool = False,
     formats: Sequence[str] = DEFAULT_FORMATS,
     fresh: bool = False,
     quiet: bool | None = None,
     workers: int | str | None = None,
 ) -> AttackReport:
     """Run attacks on every system under every defence. `fail_on` has limits such as `"leakage>0.05"`.
+
+    `quick` leaves defences out and caps seeds, rounds and candidates, so that a system takes about a CPU minute.
 
     A limit is broken by a mean over seeds that lies above it with the configured confidence; `correction` is for the
     number of such tests, `"holm"` or `"none"`.
@@ -175,11 +178,15 @@ def attack(
     names = checked_formats(formats, "attacks")
     embedded = Path(str(files("vflpriv.config").joinpath("attack.toml")))
     chosen = load_config(embedded if config is None else config, overrides)
+    if quick:
+        from vflpriv.config.quick import quickly_attacked
+
+        chosen = quickly_attacked(chosen)
     places(chosen, only)
     running = _Running.of(out=out, fresh=fresh, quiet=quiet, workers=workers)
     from vflpriv.run.attack import attack_config
 
-    matrix = running.result(partial(attack_config, chosen, only=only))
+    matrix = running.result(partial(attack_config, chosen, only=only)).model_copy(update={"quick": quick})
     return running.saved(held_to(matrix, limits, corrected), names, config)
 
 

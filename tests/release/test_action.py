@@ -54,7 +54,7 @@ def test_its_inputs_are_all_used_and_never_text_of_a_script() -> None:
     assert set(used) == set(ACTION["inputs"])
     assert not any("${{" in step["run"] for step in STEPS.values())
     assert all(step["shell"] == "bash" for step in STEPS.values())
-    assert list(STEPS) == ["Install", "Check the file", "Audit", "Verify"]
+    assert list(STEPS) == ["Install", "Check the file", "Audit", "Attack", "Verify"]
 
 
 def test_it_installs_itself_as_the_tutorial_says(tmp_path: Path) -> None:
@@ -112,6 +112,19 @@ def test_a_configuration_is_audited_and_its_exit_code_is_the_jobs(tmp_path: Path
         "sarif=out/vflpriv.sarif",
         "exit-code=0",
     ]
+
+
+def test_its_systems_are_attacked_quickly_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    usual = ["--out", "vflpriv-report", "--quiet"]
+    assert run("Attack", tmp_path) == (0, ["attack", "audit.toml", "--quick", *usual])
+    told = {"attack": "full", "attack-baseline": "b.json", "attack-arguments": "--fail-on leakage>0.05", "out": "o"}
+    code, words = run("Attack", tmp_path, code=1, **told)
+    assert code == 1
+    asked = ["--baseline", "b.json", "--out", "o", "--quiet", "--fail-on", "leakage>0.05"]
+    assert words == ["attack", "audit.toml", *asked]
+    condition = STEPS["Attack"]["if"]
+    assert "!inputs.transcript" in condition
+    assert "inputs.attack != 'none'" in condition
 
 
 @pytest.mark.parametrize("code", [1, 2, 3])

@@ -41,6 +41,9 @@ def attack(
     correction: Annotated[
         str, typer.Option(help="For the number of tests of --fail-on: holm over all cells, or none.")
     ] = "holm",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Without defences, at most 3 seeds and 200 rounds: a system in a minute.")
+    ] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any field, such as attack.labels_per_class=1.")
     ] = None,
@@ -68,6 +71,7 @@ def attack(
         only=tuple(only or ()),
         fail_on=tuple(fail_on or ()),
         correction=correction,
+        quick=quick,
         formats=format_ or DEFAULT_FORMATS,
         fresh=fresh,
         quiet=quiet,

@@ -283,6 +283,8 @@ class AttackReport(Produced):
     schema_version: str = "attacks/1"
     seeds: int
     labels_per_class: int
+    quick: bool = False
+    """Whether defences were left out, and seeds, rounds and candidates capped (`vflpriv attack --quick`)."""
     affordable_loss: float = 0.05
     """The test accuracy, as a share, that a defence may cost and still be recommended."""
     data: dict[str, Any]

@@ -39,6 +39,7 @@ _BEYOND = (
     "Points by which the best view's success exceeds chance and the same adversary without the protocol (success in "
     "brackets); mean of {seeds} seeds. Bold: the {level} interval lies above zero."
 )
+_QUICK = "a quick look: no defence was tried, and seeds, rounds and candidates were capped"
 _ALLOWS = (
     "Accounted is the ε of one label under this view; “allows” is the most by which any attack can then exceed the "
     "best guess without the protocol."
@@ -80,7 +81,7 @@ def _said(report: AttackReport) -> Iterator[d.Block]:
         yield d.Paragraph(f"No mean lies above {' or '.join(report.limits)} with the stated confidence.", only=d.PAGE)
     else:
         yield d.Paragraph("No limit was set: these are the results of attacks, not a verdict.", only=d.PAGE)
-    for note in filter(None, (report.sample_note, report.limit_note)):
+    for note in filter(None, (_QUICK if report.quick else None, report.sample_note, report.limit_note)):
         yield d.Paragraph(note, only=d.PAGE)
         yield d.Paragraph(f"{note[:1].upper()}{note[1:]}.", only=d.WRITTEN)
 
