@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from vflpriv.testing.mechanisms import Train, assert_epsilon, assert_sensitivity, assert_training_epsilon
 from vflpriv.testing.neighbours import Records, neighbouring_data, neighbouring_rows
+from vflpriv.testing.private import assert_private
 from vflpriv.testing.twins import assert_twin_wires
 
 __all__ = [
     "Records",
     "Train",
     "assert_epsilon",
+    "assert_private",
     "assert_sensitivity",
     "assert_training_epsilon",
     "assert_twin_wires",

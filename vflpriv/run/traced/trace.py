@@ -8,8 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from vflpriv import __version__
-from vflpriv.audits.bounds.proved import Following
-from vflpriv.audits.flow.observation import observe
 from vflpriv.audits.flow.plain.wire import Party, View
 from vflpriv.common.machine import single_threaded
 from vflpriv.core.claims import Claim
@@ -30,13 +28,12 @@ from vflpriv.run.traced.recording import record_script
 from vflpriv.run.traced.rows import advice, kind_rows, pair_row
 from vflpriv.run.traced.script import Script
 from vflpriv.run.traced.training import TracedScript
+from vflpriv.run.traced.view import enough_rounds, follow
 
-__all__ = ["follow", "trace_script"]
+__all__ = ["trace_script"]
 
 _DEVICES = 3
 """Devices that are looked at one by one."""
-_AGAIN = 200
-"""Rounds that are followed at most so that a record comes twice: noise that is drawn once is known by that."""
 
 
 def trace_script(
@@ -55,7 +52,7 @@ def trace_script(
         task = Task(bar, None)
         task.stage(f"{script.name}: one plain run")
         traced = TracedScript.of(script, seed)
-        rounds = rounds if traced.again > _AGAIN else max(rounds, traced.again)
+        rounds = enough_rounds(traced, rounds)
         followed: list[Followed] = []
         for unit, device, view in _pairs(traced, _units(traced, units, claims)):
             task.stage(f"{script.name}: {unit}, seen by {view if isinstance(view, str) else 'devices'}")
@@ -112,15 +109,6 @@ def _pairs(traced: TracedScript, units: Sequence[Unit]) -> Iterator[tuple[Unit, 
                 yield unit, owner, "server"
             if len(others) > 1 or (owner is not None and others):
                 yield unit, owner, frozenset[Party](others)
-
-
-def follow(traced: TracedScript, unit: Unit, device: int | None, view: View, rounds: int) -> Followed:
-    """One pair of worlds as one view sees it, with how far any pair can be moved."""
-    worlds = traced.worlds(unit, device, rounds)
-    if isinstance(worlds, str):
-        raise InputError("script", traced.script.name, worlds)
-    observation = observe(traced.program(worlds, rounds), view, traced.seed, bounding=Following)
-    return Followed(unit=unit, device=device, view=view, what=worlds.what, observation=observation)
 
 
 def _claim(followed: Followed, claims: Sequence[Claim]) -> Claim | None:

@@ -21,7 +21,7 @@ from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.core.units import Unit
 from vflpriv.run.traced.wire import TracingWire
 
-__all__ = ["ScriptWire", "ScriptWorlds"]
+__all__ = ["ScriptWire", "ScriptWorlds", "alike", "array"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,7 +101,7 @@ class ScriptWire(TracingWire):
         ids, worlds = self.batches[-1], self.worlds
         if worlds is None:
             with self.wire.unseen():
-                self.rows.setdefault(m, (_array(rows), _array(ids)))
+                self.rows.setdefault(m, (array(rows), array(ids)))
             return None
         if worlds.device != m or worlds.row is None or m in self.handed or rows.requires_grad:
             return None
@@ -123,9 +123,9 @@ def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, reco
         own = torch.as_tensor(values).detach()
     if what == "labels":
         with tracing.wire.unseen():
-            tracing.known_labels = _array(own)
+            tracing.known_labels = array(own)
         if worlds is not None and worlds.unit is Unit.LABEL:
-            for tensor in _alike(tracing.wire, own):
+            for tensor in alike(tracing.wire, own):
                 with tracing.wire.unseen():
                     other = worlds.other_labels(tensor.detach(), worlds.record)
                 tracing.wire.hold(tensor, other)
@@ -134,22 +134,23 @@ def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, reco
     tracing.handed.add(device)
     if worlds is None:
         with tracing.wire.unseen():
-            tracing.rows[device] = _array(own), np.arange(len(own))
+            tracing.rows[device] = array(own), np.arange(len(own))
     elif worlds.device == device and worlds.row is not None:
-        for tensor in _alike(tracing.wire, own):
+        for tensor in alike(tracing.wire, own):
             with tracing.wire.unseen():
                 other = tensor.detach().clone()
                 other[worlds.record] = torch.from_numpy(np.array(worlds.row)).to(other.dtype)
             tracing.wire.hold(tensor, other, what=f"features of device {device}", owner=device)
 
 
-def _array(tensor: Tensor) -> NDArray[Any]:
+def array(tensor: Tensor) -> NDArray[Any]:
     """A copy."""
     detached = tensor.detach()
-    return np.array(detached.float() if detached.dtype == torch.bfloat16 else detached)
+    own: NDArray[Any] = (detached.float() if detached.dtype == torch.bfloat16 else detached).numpy().copy()
+    return own
 
 
-def _alike(wire: FlowWire, values: Tensor) -> list[Tensor]:
+def alike(wire: FlowWire | type[FlowWire], values: Tensor) -> list[Tensor]:
     """All tensors of the program with these values, or with one-hot rows of them, but for those in the same memory."""
     gc.collect()
     with wire.unseen():
