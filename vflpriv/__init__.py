@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vflpriv.recording.recorder import watch as watch
     from vflpriv.recording.sampling import sample as sample
     from vflpriv.recording.transcripts import read_transcript as read_transcript
+    from vflpriv.report.loggers import log as log
     from vflpriv.run.traced.block import trace as trace
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "attack",
     "audit",
     "frontier",
+    "log",
     "opaque",
     "plant",
     "plant_members",
@@ -49,6 +51,7 @@ __getattr__, __dir__ = lazy_names(
         "attack": "vflpriv.api",
         "audit": "vflpriv.api",
         "frontier": "vflpriv.api",
+        "log": "vflpriv.report.loggers",
         "opaque": "vflpriv.recording.opaque",
         "plant": "vflpriv.core.canaries",
         "plant_members": "vflpriv.core.canaries",

@@ -79,8 +79,12 @@ FLAGS: dict[str, Sequence[str]] = {
 _INSTALLED = "vflpriv audit examples/engine_package/audit.toml"
 """tests/run/test_recorded.py installs the package and runs it."""
 
-_FLOWER = ("python examples/flower/train.py", "vflpriv audit --transcript transcript --ledger examples/flower/")
-"""Flower is seldom installed: tests/recording/adapters runs the example, with a stand-in and with Flower itself."""
+_FRAMEWORKS = tuple(
+    command.format(name)
+    for name in ("flower", "lightning", "huggingface")
+    for command in ("python examples/{}/train.py", "vflpriv audit --transcript transcript --ledger examples/{}/")
+)
+"""Frameworks are seldom installed: tests/recording/adapters runs their examples where they are."""
 
 _BOTH = "vflpriv attack --only split-halves --only split-rare"
 """Fifty trainings; the page has the command for its figures."""
@@ -88,7 +92,7 @@ _BOTH = "vflpriv attack --only split-halves --only split-rare"
 _EXPERIMENTS = ("vflpriv reproduce", "vflpriv frontier")
 """Published tables and searches for the best accuracy; their pages have the commands of committed results."""
 
-ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED, *_FLOWER, _BOTH, *_EXPERIMENTS)
+ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED, *_FRAMEWORKS, _BOTH, *_EXPERIMENTS)
 """Beginnings of commands that set up environments or run for long, unless `FLAGS` has them: targets, folders, extras,
 profiles and candidates are looked for."""
 

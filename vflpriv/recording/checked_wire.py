@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from vflpriv.errors import InputError, first_problem
 from vflpriv.recording.files.arrays import RecordIds, host_tensor, labels_of
 from vflpriv.recording.files.checks import check_finite, check_kind_name, check_shapes, check_type, message_of
 from vflpriv.recording.files.format import SCHEMA, Entry, Head
-from vflpriv.recording.watching.batches import batches_with_ids
+from vflpriv.recording.watching.batches import batches_with_ids, iterated_by
 from vflpriv.recording.watching.checks import Checks
 from vflpriv.recording.watching.hooks import Watch
 from vflpriv.recording.watching.outputs import Output
@@ -42,6 +43,7 @@ class CheckedWire(ABC):
         self._over = False
         self._watch: Watch | None = None
         self.checks = Checks()
+        self._followed = ExitStack()
         self._last_ids: tuple[Tensor, int, Tensor] | None = None
         self._known: dict[tuple[object, ...], Entry] = {}
 
@@ -114,8 +116,21 @@ class CheckedWire(ABC):
         Positions are those in the data set inside of subsets and concatenations that has as many items as there are
         records. With a `key`, each batch says itself which records it is of: `batch[key]`, or `key(batch)`.
         """
+        return self._with_ids(loader, key)
+
+    def follow(self, loader: Any, *, key: Any = None) -> Any:
+        """The loader, whose batches begin rounds from now on as those of `ids` do, for loops that others have written.
+
+        It is as before when the recording ends.
+        """
+        self._watching("follow", "loader")
+        inner = getattr(loader, "base_dataloader", loader)  # of a loader that another library has wrapped
+        self._followed.enter_context(iterated_by(inner, lambda begin: self._with_ids(inner, key, begin)))
+        return loader
+
+    def _with_ids(self, loader: Any, key: Any, begin: Callable[[Any], Iterator[Any]] = iter) -> Iterator[Any]:
         watch = self._watching("ids", "loader")
-        for ids, batch in batches_with_ids(loader, self.head.records, key):
+        for ids, batch in batches_with_ids(loader, self.head.records, key, begin):
             numbers = self.record_ids.numbers(ids, "ids: key", once=False) if key is not None else ids
             seen = self.arrived(numbers, batch)
             watch.fetched(numbers, seen)
@@ -155,6 +170,7 @@ class CheckedWire(ABC):
         """End the recording: nothing is watched any more, and further calls are errors."""
         if self._watch is not None:
             self._watch.stop()
+        self._followed.close()
         self._over = True
 
     checks_later: bool = False

@@ -19,30 +19,49 @@ from vflpriv.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["batches_with_ids"]
+__all__ = ["batches_with_ids", "iterated_by"]
 
 _ASK = "wire.batch(ids) for each batch, or wire.ids(loader, key=…): where in a batch its ids are"
 _PERSISTENT: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """The iterators, with workers that stay, of loaders whose batches carry ids."""
 
 
-def batches_with_ids(loader: Any, records: int, key: Any = None) -> Iterator[tuple[Any, Any]]:
+def batches_with_ids(
+    loader: Any, records: int, key: Any = None, begin: Callable[[Any], Iterator[Any]] = iter
+) -> Iterator[tuple[Any, Any]]:
     """Batches, each with its records before it: their numbers, or with a `key` what the batch itself says.
 
     `key` is a key of the batch, a place in it, or a function of it. Without one, the loader is a torch DataLoader of a
-    data set with positions. The records are those of the data set inside of it that has so many `records`.
+    data set with positions. The records are those of the data set inside of it that has so many `records`. `begin`
+    makes the loader's iterator.
     """
     if key is not None:
-        for batch in loader:
+        for batch in begin(loader):
             yield (key(batch) if callable(key) else batch[key]), batch
         return
     _check_loader(loader)
     records_at = _numbering(loader.dataset, records)
     with _carried(loader):  # a loader of its own kind may make its batches only when the first is asked for
-        batches = iter(loader)
+        batches = begin(loader)
         first = list(islice(batches, 1))
     for positions, batch in chain(first, batches):
         yield positions if records_at is None else records_at[positions], batch
+
+
+@contextmanager
+def iterated_by(loader: Any, batches: Callable[[Callable[[Any], Iterator[Any]]], Iterator[Any]]) -> Iterator[None]:
+    """Whoever iterates the loader meanwhile gets these batches, which are told how it would make its iterator."""
+    own = type(loader)
+
+    def iterate(self: Any) -> Iterator[Any]:
+        del self
+        return batches(own.__iter__)
+
+    loader.__class__ = type(own.__name__, (own,), {"__iter__": iterate})
+    try:
+        yield
+    finally:
+        loader.__class__ = own
 
 
 def _check_loader(loader: Any) -> None:

@@ -120,23 +120,23 @@ class Watch:
             for hook in self._hooks:
                 hook.be_last()
             if not in_backward():
-                self._use(m, list(tensors_in((args, kwargs))))
+                self._use(m, list(tensors_in((args, kwargs))), trains=_is_training_pass(module))
 
         return hook
 
-    def _use(self, m: int, given: list[Tensor]) -> None:
-        """A module is given a batch: which one?"""
+    def _use(self, m: int, given: list[Tensor], *, trains: bool) -> None:
+        """A module is given a batch: which one? One that cannot be known again is the next if the module trains."""
         round_, rows = self._round, {len(tensor) for tensor in given if tensor.dim()}
         self._start = None
         if len(self._waiting):
             own = round_ is not None and round_.batch.place_of(given) is not None
-            found = None if own else self._waiting.holding(given)
+            batch = None if own else self._waiting.holding(given)
             busy = round_ is not None and not round_.spent and m not in round_.calls
-            if found is None and not own and not busy:
-                found = self._waiting.next(rows)
-            if found is not None:
-                self._waiting.use(found)
-                self._begin(found)
+            if batch is None and trains and not own and not busy:
+                batch = self._waiting.next(rows)
+            if batch is not None:
+                self._waiting.use(batch)
+                self._begin(batch)
         round_ = self._round
         if round_ is not None and len(round_.ids) not in rows:
             self._start = round_.batch.place_of(given)

@@ -145,6 +145,6 @@ class LabelCheck:
 def _related(values: Tensor, known: Tensor) -> bool:
     """Whether targets are the known ones, moved and scaled."""
     told = known.isfinite()
-    one, other = values[told] - values[told].mean(), known[told] - known[told].mean()
-    size = float(one.norm() * other.norm())
-    return size == 0 or abs(float(one @ other)) >= _ALIKE * size
+    targets, labels = values[told] - values[told].mean(), known[told] - known[told].mean()
+    size = float(targets.norm() * labels.norm())
+    return size == 0 or abs(float(targets @ labels)) >= _ALIKE * size

@@ -48,15 +48,15 @@ def sent_tensor(value: Any, which: Output | None, field: str) -> Tensor:
     """The tensor of a module's output that leaves: the only one, or the one that `which` names."""
     import torch
 
-    found = value if which is None else _chosen(value, which, field)
-    named = list(_named(found, ""))
-    if not isinstance(found, torch.Tensor) and len(named) == 1:
-        found = named[0][1]
-    if not isinstance(found, torch.Tensor) or found.dim() == 0:
+    chosen = value if which is None else _chosen(value, which, field)
+    named = list(_named(chosen, ""))
+    if not isinstance(chosen, torch.Tensor) and len(named) == 1:
+        chosen = named[0][1]
+    if not isinstance(chosen, torch.Tensor) or chosen.dim() == 0:
         names = ", ".join(name for name, _ in named)
         expected = f"one tensor with a row for each record: name one of them with watch(output=…), of {names}"
-        raise InputError(field, type(found).__name__, expected if names else "a tensor with a row for each record")
-    return found
+        raise InputError(field, type(chosen).__name__, expected if names else "a tensor with a row for each record")
+    return chosen
 
 
 def _chosen(value: Any, which: Output, field: str) -> Any:
@@ -79,9 +79,9 @@ def columns_of(
     They are known again by their first rows, unless values may not be looked at. Outputs that something was done to lie
     in the order of the parties, side by side in one input or an input each.
     """
-    found = [_found(tensors, output) if look else None for output in outputs]
-    if all(place is not None for place in found):
-        return [place for place in found if place is not None], True
+    places = [_found(tensors, output) if look else None for output in outputs]
+    if all(place is not None for place in places):
+        return [place for place in places if place is not None], True
     if len(tensors) == len(outputs):
         return [(tensor, ...) for tensor in tensors], False
     widths = [tuple(output.shape[1:]) for output in outputs]
@@ -92,8 +92,8 @@ def columns_of(
         side = f"one input for each of {len(widths)} devices, or their outputs {widths} side by side"
         expected = f"{side}; without top=, what the bottoms give is recorded"
         raise InputError("watch: input of top", shapes, expected)
-    places = [(slice(None), slice(end - width[0], end)) for end, width in zip(ends, widths, strict=True)]
-    return [(tensors[0], place) for place in places], False
+    side_by_side = [(slice(None), slice(end - width[0], end)) for end, width in zip(ends, widths, strict=True)]
+    return [(tensors[0], place) for place in side_by_side], False
 
 
 def _found(tensors: Sequence[Tensor], output: Tensor) -> tuple[Tensor, Columns] | None:
