@@ -246,8 +246,9 @@ def _deciding(tests: Sequence[CorrectedFinding], min_trials: int) -> CorrectedFi
     pool = [test for test in tests if _enough(test.finding, min_trials)] or tests
     best = max((test for test in pool if test.finding.measurement is not None), key=_strength, default=None)
     refuting = [test for test in tests if test.refutes]
-    if best in refuting:
+    if best in refuting and (best.finding.is_proof or not any(test.finding.is_proof for test in refuting)):
         return best
+    # A figure that needs no statistics is clearer than any that does.
     return min(refuting, key=lambda test: (test.finding.p_value or 0.0, -test.finding.figure), default=best)
 
 

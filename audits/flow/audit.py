@@ -33,7 +33,7 @@ from vflpriv.core.audit import (
     measured,
     untested,
 )
-from vflpriv.core.budgets import mu_of_pure
+from vflpriv.core.budgets import epsilon_of, mu_of_pure
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import Offer, Source
 from vflpriv.core.units import Unit
@@ -45,6 +45,8 @@ _SAME = 1e-6
 _FIRST = 20
 """Rounds that are followed first: where they refute a claim, the others are not."""
 _THIS_PAIR = "of this pair of worlds; other pairs may differ more"
+
+_BEYOND = "rounds that are not followed have the noise of those that are; the noise audit holds it against its draws"
 
 
 class FlowSettings(BaseModel, frozen=True, extra="forbid"):
@@ -107,6 +109,8 @@ class _Traces:
         self._rounds = min(rounds, source.rounds)
         self._known: dict[tuple[str, View, int, int], Observation] = {}
         self._pairs: dict[str, TracedPair | str] = {}
+        self._along: dict[str, str] = {}
+        """Why the figure of a pair refutes nothing: other draws lead to another one. By the claim's key."""
 
     def refusal(self, claim: Claim) -> str | None:
         """Why there is nothing to follow, or None."""
@@ -151,23 +155,38 @@ class _Traces:
         pair = self._pair(claim).at_clip
         if pair is None or claim.adversary.kind == MODEL:
             return None
-        for rounds in dict.fromkeys((min(_FIRST, self._rounds), self._rounds)):
-            found = self._tested(claim, context, rounds, pair)
-            if found is None or found.verdict is Verdict.VIOLATED:
-                return found
-        return found
+        # Of a training that is not followed to its end, the first rounds in which anything is moved show the noise.
+        tried = (self._rounds,) if self._rounds == self._whole else dict.fromkeys((_FIRST, self._rounds))
+        for rounds in tried:
+            figures = _figures(claim, observation := self._observed(claim, rounds, pair=pair))
+            if figures.least:
+                figures = self._to_the_end(claim, figures, rounds, pair)
+                return self._tested(claim, context, self._measurement(claim, figures, observation, rounds, pair), pair)
+        return None
 
-    def _tested(self, claim: Claim, context: AuditContext, rounds: int, pair: TracedPair) -> Finding | None:
-        """The claim against the figure of so many rounds of this pair; None where nothing is seen of it."""
-        figures = [_figures(claim, first := self._observed(claim, rounds, pair=pair))]
-        measurement = self._measurement(claim, figures[0], first, rounds, pair)
-        if above(measurement, claim):
-            figures.append(_figures(claim, self._observed(claim, rounds, 1, pair=pair)))
-        if not figures[0].least or not math.isclose(figures[0].least, figures[-1].least, rel_tol=_SAME):
-            return None
+    def _to_the_end(self, claim: Claim, figures: _Figures, rounds: int, pair: TracedPair) -> _Figures:
+        """The figures of all rounds, where those that were followed are as a plain training adds them up."""
+        if pair.squares is None or figures.mu is None or rounds == self._whole:
+            return figures
+        squares = pair.squares()
+        if not math.isclose(math.fsum(squares[:rounds]), figures.mu**2, rel_tol=ROUNDING):
+            return figures
+        mu = math.sqrt(math.fsum(squares))
+        epsilon = epsilon_of(mu, claim.delta)
+        least = mu if _decides(claim) == MU else epsilon
+        return _Figures(least=least, most=math.inf, mu=mu, epsilon=epsilon)
+
+    def _tested(
+        self, claim: Claim, context: AuditContext, measurement: Measurement, pair: TracedPair
+    ) -> Finding | None:
+        """The claim against a figure at the clip; None if other draws lead to another one."""
         finding = measured(FlowAudit.name, measurement.method, claim, measurement, context)
-        refuted = finding.verdict is Verdict.VIOLATED
-        return replace(finding, repair=_repair(measurement, claim)) if refuted else finding
+        if finding.verdict is not Verdict.VIOLATED:
+            return finding
+        rounds = self._rounds if self._rounds == self._whole else _FIRST
+        first, again = (_figures(claim, self._observed(claim, rounds, seed, pair=pair)).least for seed in (0, 1))
+        same = math.isclose(first, again, rel_tol=_SAME)
+        return replace(finding, repair=_repair(measurement, claim)) if same else None
 
     def _after(self, claim: Claim, rounds: int, context: AuditContext) -> Finding:
         """What so many rounds say of a claim."""
@@ -183,12 +202,14 @@ class _Traces:
             reasons = ["the law of some noise is not known"]
         measurement = self._measurement(claim, figures, first, rounds, self._pair(claim))
         if above(measurement, claim):
-            again = _figures(claim, self._observed(claim, rounds, 1))
-            if math.isclose(again.least, figures.least, rel_tol=_SAME):
+            again = figures if claim.key in self._along else _figures(claim, self._observed(claim, rounds, 1))
+            if not math.isclose(again.least, figures.least, rel_tol=_SAME):
+                along = f"{figures.least:.4g} along one transcript and {again.least:.4g} along another"
+                self._along[claim.key] = f"{measurement.decides} is {along}, and one transcript refutes nothing"
+            if claim.key not in self._along:
                 finding = measured(FlowAudit.name, measurement.method, claim, measurement, context)
                 return replace(finding, repair=_repair(measurement, claim))
-            along = f"{figures.least:.4g} along one transcript and {again.least:.4g} along another"
-            reasons.append(f"{measurement.decides} is {along}, and one transcript refutes nothing")
+            reasons.append(self._along[claim.key])
         if reasons:
             return _unexplained(claim, first, reasons)
         if figures.most > _claimed(claim) * (1 + ROUNDING):
@@ -206,19 +227,21 @@ class _Traces:
         states = Counter(message.state for message in observation.messages)
         exact = figures.exact and rounds == self._whole
         followed = "" if rounds == self._whole else f" in the first {rounds} rounds"
+        beyond = rounds < self._whole and math.isinf(figures.most)
         return Measurement(
             unit=claim.unit,
             view=claim.adversary,
             method="exact, this pair" if exact else "at least, this pair",
             outcome=f"{pair.what}: {states['sealed']} messages under noise, {states['clean']} without private values"
-            + followed,
+            + followed
+            + (f", the same noise in all {self._whole}" if beyond else ""),
             decides=decides,
             mu=figures.least if decides == MU else figures.mu,
             epsilon=figures.epsilon,
             delta=claim.delta,
             exact=exact,
             confidence=1.0,
-            assumptions=(_THIS_PAIR,),
+            assumptions=(_THIS_PAIR, _BEYOND) if beyond else (_THIS_PAIR,),
             witness=pair.what,
             tool="one traced training",
             description="the two worlds of one traced training",

@@ -15,7 +15,7 @@ from torch import Tensor
 from vflpriv.audits.flow.plain.twins import root_seed
 from vflpriv.audits.flow.plain.wire import FlowWire, Party, Program, View
 from vflpriv.audits.twins.pairs import TwinCanary, in_world
-from vflpriv.audits.twins.probes import CanaryProbe
+from vflpriv.audits.twins.probes import CanaryProbe, Released, in_worlds
 from vflpriv.common.random import Stream
 from vflpriv.core.canaries import Canary
 from vflpriv.core.data import VerticalData
@@ -24,7 +24,7 @@ from vflpriv.core.systems import System
 from vflpriv.core.wire import Message, Wire
 from vflpriv.core.wire import Party as Link
 
-__all__ = ["MODEL", "at_clip_program", "changed_features", "engine_program", "private_data"]
+__all__ = ["MODEL", "at_clip_moved", "at_clip_program", "changed_features", "engine_program", "private_data"]
 
 MODEL = "model"
 """Who is given the trained parameters of all parties, and nothing else."""
@@ -63,6 +63,24 @@ def at_clip_program(system: System, canary: Canary, *, view: View, rounds: int) 
         _run(_trained(system, planted.into(system.data), probe), wire, system, view, rounds)
 
     return train
+
+
+def at_clip_moved(system: System, canary: Canary) -> list[list[tuple[Message, float]]]:
+    """By round of a plain training, what was sent at the clip: the squared distance between the worlds, in noise.
+
+    Of noise that is not Gaussian there is no such distance.
+    """
+    engine, probe = in_worlds(system, [0], replace(canary, world=torch.zeros(1, dtype=torch.int64)))
+    moved = []
+    for round_ in range(system.schedule.rounds):
+        values = [v for v in probe.round(engine, round_) if v.worlds is not None and v.message is not None]
+        moved.append([(replace(v.message, tensors={}), _apart(v)) for v in values if v.message is not None])
+    return moved
+
+
+def _apart(value: Released) -> float:
+    assert value.worlds is not None
+    return float(value.worlds.double().diff(dim=1).square().sum()) / value.std**2
 
 
 class _AtClip(CanaryProbe):

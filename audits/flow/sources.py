@@ -6,7 +6,8 @@ training function and of a script alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol, cast
@@ -14,18 +15,19 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
-from vflpriv.audits.flow.engines import at_clip_program, changed_features, engine_program
+from vflpriv.audits.flow.engines import at_clip_moved, at_clip_program, changed_features, engine_program
 from vflpriv.audits.flow.plain.wire import Program, View
 from vflpriv.audits.twins.pairs import TwinCanary, plan_twins, run_twins
 from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.two_world.methods import Ratio, choose
 from vflpriv.common.store import Store
-from vflpriv.core.canaries import CanaryKind, most_exposed
+from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import Offer, Source, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Message
 
 __all__ = ["Traceable", "TracedPair", "traceable"]
 
@@ -38,6 +40,8 @@ class TracedPair:
     """In what they differ, as a phrase."""
     program: Callable[[int], Program]
     """So many rounds of the training, over the wire that it is called with."""
+    squares: Callable[[], Sequence[float]] | None = None
+    """Of each round of a plain training, the squared distance of the worlds in units of the noise, if that is known."""
     at_clip: TracedPair | None = None
     """The worlds in which what is noised lies as far apart as its clip allows; None where nothing is known of that."""
 
@@ -88,6 +92,7 @@ class _EnginePairs:
         self._system = replace(system, torch_device=cpu, data=system.data.to(cpu))
         self.seed, self.rounds = system.seed, system.schedule.rounds
         self._pairs: dict[tuple[Unit, View], TwinCanary | None] = {}
+        self._moved: dict[Hashable, list[list[tuple[Message, float]]]] = {}
 
     def traced_view(self, adversary: Adversary) -> View:
         if not adversary.is_device:
@@ -125,7 +130,23 @@ class _EnginePairs:
         canary = plan(system, CanaryKind.WORST_CASE, record, Store(), unit=claim.unit, holders=holders)
         whose = f"record {record}" if claim.unit.per_record else f"device({canary.devices[0]})"
         what = f"{whose} at the clip, {_OTHER_WORLD.get(claim.unit, 'with either sign')}"
-        return TracedPair(what=what, program=lambda first: at_clip_program(system, canary, view=view, rounds=first))
+        return TracedPair(
+            what=what,
+            program=lambda first: at_clip_program(system, canary, view=view, rounds=first),
+            squares=lambda: self._squares(canary, seen_by),
+        )
+
+    def _squares(self, canary: Canary, adversary: Adversary) -> list[float]:
+        """Of each round, the squared distance of the worlds in all that the adversary is shown."""
+        unit, devices = canary.unit, self._system.schedule.devices
+        kinds = {r.kind for r in self._system.ledger.releases if r.noise.noised and r.sensitivity.get(unit, 0.0) > 0}
+        # A label at the clip and a whole record there are the same contribution, where the same releases read both.
+        of = "row" if unit in (Unit.LABEL, Unit.RECORD) else unit
+        key = of, canary.record, canary.devices, frozenset(kinds)
+        if key not in self._moved:
+            self._moved[key] = at_clip_moved(self._system, canary)
+        rounds = self._moved[key]
+        return [math.fsum(apart for message, apart in sent if adversary.sees(message, devices)) for sent in rounds]
 
     def _candidates(self, claim: Claim, view: View) -> list[TwinCanary]:
         """Pairs of the claim's unit in which all that the adversary holds itself is the same in both worlds."""

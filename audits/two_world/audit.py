@@ -111,7 +111,7 @@ class TwoWorldAudit(Audit[System]):
 
     def _untested(self, system: System, context: AuditContext, tested: Collection[str | None]) -> list[Finding]:
         """Why the other claims are not tested, by the first kind of canary that was to test them."""
-        kinds = list(_settings(context).trials_by_kind)[:1]
+        kinds = list(_settings(context).trials_by_kind())[:1]
         refusals = [
             (claim, self.view_refusal(system, claim.adversary, unit=claim.unit, kind=kind))
             for kind in kinds
@@ -238,17 +238,27 @@ class TwoWorldAudit(Audit[System]):
 def _questions(system: System, context: AuditContext) -> list[Question]:
     """What is asked of trainings: for each kind of canary and each unit, the views of the claims that it can test."""
     questions, units = [], list(dict.fromkeys(claim.unit for claim in context.claims))
-    for kind, trials in _settings(context).trials_by_kind.items():
+    plans = {claim.key: _trials(claim, context) for claim in context.claims}
+    for kind in CanaryKind:
         for unit in units:
             claims = tuple(
                 claim
                 for claim in context.claims
-                if claim.unit is unit and choose(system, claim.adversary, unit, kind).refusal is None
+                if claim.unit is unit
+                and kind in plans[claim.key]
+                and choose(system, claim.adversary, unit, kind).refusal is None
             )
+            trials = max((plans[claim.key][kind] for claim in claims), default=0)
             questions += [_question(context, kind, unit, trials, claims)] if claims else []
     for unit in units:
         questions = _watched(system, context, unit, questions)
     return questions
+
+
+def _trials(claim: Claim, context: AuditContext) -> dict[CanaryKind, int]:
+    """How many trials in each world a claim is tested by, with each kind of canary."""
+    settings = _settings(context)
+    return settings.trials_by_kind(reached=claim.key in context.reached, refuted=claim.key in context.refuted)
 
 
 def _question(
@@ -274,11 +284,13 @@ def _watched(system: System, context: AuditContext, unit: Unit, questions: Seque
     claims = [
         claim
         for claim in context.claims
-        if claim.unit is unit and whole_view_refusal(system, claim.adversary, unit) is None
+        if claim.unit is unit
+        and claim.key not in context.refuted
+        and whole_view_refusal(system, claim.adversary, unit) is None
     ]
     settings, fewest = _settings(context), 2 * context.min_trials
     carriers = [q for q in questions if q.unit is unit and q.kind is not CanaryKind.WORST_CASE and q.trials >= fewest]
-    others = max(settings.trials_by_kind.values(), default=0)
+    others = max((number for claim in claims for number in _trials(claim, context).values()), default=0)
     trials = min(settings.whole_view, max((q.trials for q in carriers), default=others))
     if not claims or trials < fewest:
         return list(questions)

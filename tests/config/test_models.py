@@ -10,7 +10,7 @@ import torch
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import ClaimConfig
-from vflpriv.core.canaries import FULL_TRIALS, CanaryKind, TwoWorldSettings
+from vflpriv.core.canaries import FULL_TRIALS, SECOND_OPINION, TRIALS, CanaryKind, TwoWorldSettings
 from vflpriv.errors import InputError
 from vflpriv.run.systems import build_system, claims_of, load_data
 
@@ -52,13 +52,28 @@ def test_the_embedded_configuration_is_the_published_setting():
 def test_a_single_system_needs_no_list(tmp_path):
     config = load_config(write(tmp_path, GOOD))
     assert [s.key for s in config.system] == ["dpzv"]
-    assert config.system[0].audit.trials_by_kind[CanaryKind.NATURAL] == 8
+    assert config.system[0].audit.trials_by_kind()[CanaryKind.NATURAL] == 8
 
 
 def test_trials_can_be_given_by_canary(tmp_path):
     text = GOOD.replace("trials = 8", 'trials = { worst-case = 5 }\ncanaries = ["worst-case", "natural"]')
     audit = load_config(write(tmp_path, text)).system[0].audit
-    assert audit.trials_by_kind == {CanaryKind.WORST_CASE: 5}
+    assert audit.trials_by_kind() == {CanaryKind.WORST_CASE: 5}
+
+
+def test_claims_that_an_exact_figure_settles_have_fewer_trials() -> None:
+    plain = TwoWorldSettings()
+    assert plain.trials_by_kind() == dict.fromkeys(CanaryKind, TRIALS)
+    ends = (CanaryKind.NATURAL, CanaryKind.WORST_CASE)
+    assert plain.trials_by_kind(reached=True) == dict.fromkeys(ends, SECOND_OPINION)
+    assert plain.trials_by_kind(refuted=True) == {CanaryKind.WORST_CASE: SECOND_OPINION}
+    # What is asked for is done, but for canaries that add nothing to a refutation.
+    asked = TwoWorldSettings(trials=2000)
+    assert asked.trials_by_kind(reached=True) == dict.fromkeys(CanaryKind, 2000)
+    assert asked.trials_by_kind(refuted=True) == {CanaryKind.WORST_CASE: 2000}
+    assert TwoWorldSettings(trials=0).trials_by_kind(reached=True) == {}
+    alone = TwoWorldSettings(canaries=(CanaryKind.NATURAL,))
+    assert alone.trials_by_kind(reached=True) == alone.trials_by_kind(refuted=True) == {CanaryKind.NATURAL: 100}
 
 
 def test_an_audits_table_comes_before_the_common_options_which_it_keeps(tmp_path):

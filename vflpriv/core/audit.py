@@ -177,6 +177,10 @@ class Measurement:
         assert figure is not None
         return figure
 
+    def claimed(self, claim: Claim) -> float:
+        """What a claim allows of the figure that decides."""
+        return claim.mu if self.decides == MU else claim.epsilon
+
     @property
     def proves(self) -> bool:
         """Whether it is no statistical test: its figure holds with certainty, and decides alone."""
@@ -327,7 +331,7 @@ def measured(
 
 def above(measurement: Measurement, claim: Claim) -> bool:
     """Whether the figure of a measurement is above the claim."""
-    claimed = claim.mu if measurement.decides == MU else claim.epsilon
+    claimed = measurement.claimed(claim)
     return measurement.figure > (claimed * (1 + ROUNDING) if measurement.proves else claimed)
 
 
@@ -378,6 +382,8 @@ class AuditContext:
     """What adversaries are answered when they ask a recorded model about candidates for membership."""
     refuted: frozenset[str] = frozenset()
     """The keys of the claims that an audit before this one refuted with certainty."""
+    reached: frozenset[str] = frozenset()
+    """The keys of the claims that an exact figure of an audit before this one is nearly as large as."""
     attempts: Sequence[Any] = ()
     """What attacks on labels and on membership reached through these views."""
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FULL_TRIALS",
+    "SECOND_OPINION",
+    "TRIALS",
     "Canaries",
     "Canary",
     "CanaryKind",
@@ -40,6 +42,11 @@ __all__ = [
 
 FULL_TRIALS = 128
 """Worst-case trials in each world that are trained in full, unless a configuration says otherwise."""
+
+TRIALS = 400
+"""Trials in each world, unless a configuration says otherwise."""
+SECOND_OPINION = 100
+"""The same, about a claim that an exact figure refutes or reaches."""
 
 
 class CanaryKind(StrEnum):
@@ -69,8 +76,11 @@ class TwoWorldSettings(Section):
     """
 
     canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
-    trials: Trials | dict[CanaryKind, Trials] = Field(
-        400, description="trainings in each world, one number or one for each canary; 0 for none"
+    trials: Trials | dict[CanaryKind, Trials] | None = Field(
+        None,
+        description="trainings in each world, one number or one for each canary; 0 for none. If not given 400, and 100 "
+        "about claims that an exact figure reaches, with the mildest and the worst canary, or refutes; of the latter "
+        "there is never more than the worst canary",
     )
     full_trials: int = Field(
         FULL_TRIALS,
@@ -88,12 +98,21 @@ class TwoWorldSettings(Section):
     )
     stop_early: bool = Field(False, description="stop a canary's trainings once they refute every claim they test")
 
-    @property
-    def trials_by_kind(self) -> dict[CanaryKind, int]:
-        """Trainings in each world by kind of canary, of the kinds that have any."""
+    def trials_by_kind(self, *, reached: bool = False, refuted: bool = False) -> dict[CanaryKind, int]:
+        """Trainings in each world by kind of canary, of the kinds that have any.
+
+        A claim that an exact figure reaches needs no more than a second opinion on it, by the mildest and the worst
+        canary; one that an exact figure refutes, no more than one by the worst.
+        """
         kinds = [kind for kind in CanaryKind if kind in self.canaries]
-        trials = {k: self.trials if isinstance(self.trials, int) else self.trials.get(k, 0) for k in kinds}
-        return {kind: number for kind, number in trials.items() if number}
+        given = (SECOND_OPINION if reached or refuted else TRIALS) if self.trials is None else self.trials
+        trials = {k: given if isinstance(given, int) else given.get(k, 0) for k in kinds}
+        asked = [kind for kind, number in trials.items() if number]
+        if refuted:
+            asked = asked[-1:]
+        elif reached and self.trials is None:
+            asked = list(dict.fromkeys((*asked[:1], *asked[-1:])))
+        return {kind: trials[kind] for kind in asked}
 
 
 class OneRunSettings(Section):

@@ -11,12 +11,14 @@ from pydantic import BaseModel
 from vflpriv.common.registry import available
 from vflpriv.config.errors import parse_settings
 from vflpriv.core.audit import Audit, AuditContext, Finding
-from vflpriv.core.claims import Verdict
+from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import Source
 from vflpriv.errors import InputError
 
 __all__ = ["Tables", "audit_work", "check_tables", "registered_audits", "run_audits"]
 
+_NEARLY = 0.9
+"""The share of what is claimed from which on an exact figure leaves trials nothing to find but its own error."""
 Tables = Mapping[str, bool | Mapping[str, Any]]
 """By the name of an audit, its settings; False turns it off, True is the same as no settings."""
 
@@ -74,7 +76,8 @@ def run_audits(source: Source, context: AuditContext, tables: Tables) -> tuple[l
     for audit in audits:
         if source.missing(audit.needs) is not None or not _asked(audit, tables):
             continue
-        own = replace(context, settings=_settings(audit, tables), refuted=_refuted(findings))
+        known = {"refuted": _refuted(findings), "reached": _reached(findings, claims)}
+        own = replace(context, settings=_settings(audit, tables), **known)
         refusal = _turned_off(audit, tables) or audit.refusal(source, own)
         if refusal is not None:
             not_tested.append(f"{audit.name}: {refusal}")
@@ -91,6 +94,16 @@ def _refuted(findings: Sequence[Finding]) -> frozenset[str]:
     """The claims that some finding refutes without statistics."""
     certain = (f for f in findings if not f.is_test and f.verdict is Verdict.VIOLATED)
     return frozenset(finding.claim for finding in certain if finding.claim is not None)
+
+
+def _reached(findings: Sequence[Finding], claims: Mapping[str, Claim]) -> frozenset[str]:
+    """The claims that an exact figure is as large as, or nearly."""
+    exact = ((f.measurement, f.claim) for f in findings if f.is_proof and f.measurement is not None)
+    return frozenset(
+        key
+        for measurement, key in exact
+        if key in claims and measurement.exact and measurement.figure >= _NEARLY * measurement.claimed(claims[key])
+    )
 
 
 def _lacking(source: Source, audits: Sequence[Audit[Any]]) -> list[str]:
