@@ -55,9 +55,14 @@ class SuccessTest:
         return len(self.rates) > 1
 
     @property
+    def of_other_data(self) -> bool:
+        """Whether the claim is about data with another number of classes."""
+        return self.claim.classes is not None and self.classes != self.claim.classes
+
+    @property
     def p_value(self) -> float:
         """The claim's, before correction; 1 where nothing tests it."""
-        if self.success is None or self.classes != self.claim.classes:
+        if self.success is None or self.of_other_data:
             return 1.0
         allowed = allowed_rate(self.claim, self.success)
         return p_value_mean(self.rates, allowed) if self.repeated else beyond_p_value(self.success, allowed)
@@ -139,7 +144,7 @@ def judge_success(test: SuccessTest, *, p_adjusted: float, alpha: float, confide
 def _untested(test: SuccessTest) -> Judgement | None:
     """The verdict where nothing tests the claim; None where something does."""
     claim = test.claim
-    if test.classes != claim.classes:
+    if test.of_other_data:
         reason = f"the published rate is of data with {claim.classes} classes, and here are {test.classes}"
         return Judgement(Verdict.NOT_APPLICABLE, reason)
     if test.refusal is not None:
@@ -156,7 +161,7 @@ def _tested(
     assert success is not None
     rate = allowed_rate(claim, success)
     blind = f" and the {percent(rate)} of blind guesses" if rate > claim.rate else ""
-    limit = f"claimed {percent(claim.rate)}{blind}"
+    limit = f"claimed {percent(claim.rate)}{blind}" if claim.rate else f"{percent(rate)} of blind guesses"
     measured = f"{claim.attack} was right in {percent(test.rate)} of {_guesses(test, success)}"
     outcome = f"{measured} ({interval(*bounds)} at {level(confidence)} confidence{_assumed(test)})"
     above = bounds[0] > rate

@@ -12,10 +12,13 @@ from tests.support import toy_data
 from vflpriv.common.registry import available
 from vflpriv.config.models import Config
 from vflpriv.core.attack import NO_DEFENCE
+from vflpriv.core.claims import Verdict
 from vflpriv.core.data import VerticalData
 from vflpriv.errors import InputError
 from vflpriv.render import document as d
 from vflpriv.render.results.features import features_section
+from vflpriv.run.audit import audit_context, audit_system
+from vflpriv.run.build import build_report
 from vflpriv.run.features import FeaturePlan
 
 
@@ -67,3 +70,29 @@ def test_a_report_shows_tokens_texts_and_what_a_text_mentions(encoder: Path) -> 
     assert "ROUGE-L" in page
     assert "share of right tokens" in page
     assert d.Section
+
+
+@pytest.mark.parametrize("noised", [False, True])
+def test_theorem_v1_is_refuted_by_tokens_read_off_exact_states_and_not_by_noised_ones(
+    encoder: Path,  # noqa: F811
+    noised: bool,
+) -> None:
+    protection = {"protection": "embedding", "clip": 1.0, "noise_std": 70.0} if noised else {}
+    system = split(encoder, rounds=4, **protection)
+    config = config_of({}, {"name": "cascaded"})
+    config = config.model_copy(update={"attack": config.attack.model_copy(update={"features": None})})
+    unchecked = {"trials": 0, "noise": False, "sensitivity": False, "state": False, "wire": False}
+    unchecked |= {"success_trainings": 4, "audits": {"flow": False, "float": False, "two-world": False}}
+    section = config.system[0]
+    section = section.model_copy(update={"audit": section.audit.model_copy(update=unchecked)})
+    audited = audit_system(system, section, config, audit_context(system, section, config))
+    (tokens,) = [
+        row
+        for row in build_report([audited], config, reproduce="").systems[0].success_claims
+        if row.key == "losses-tokens"
+    ]
+    assert tokens.verdict is (Verdict.CONSISTENT if noised else Verdict.VIOLATED), tokens.reason
+    assert tokens.trainings == 4
+    assert tokens.success is not None
+    assert tokens.success < 0.05 if noised else tokens.success > 0.9
+    assert "blind guesses" in tokens.reason

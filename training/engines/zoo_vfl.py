@@ -116,7 +116,7 @@ class OneSidedEngine(ZoEngine):
             ("device", 0.117, "11.7 ± 0.07 % of its guesses for a curious client"),
             ("eavesdropper", 0.1, "10.0 ± 0.1 % of its guesses for an eavesdropper"),
         )
-        return tuple(
+        return _about_texts(settings) + tuple(
             SuccessClaim(
                 key=f"losses-{view}",
                 source="VFL-Cascaded",
@@ -130,6 +130,28 @@ class OneSidedEngine(ZoEngine):
             )
             for view, rate, figure in table
         )
+
+
+def _about_texts(settings: UplinkSettings) -> tuple[SuccessClaim, ...]:
+    """Theorem V.1 where the device of §VI-A holds an encoder's embedding layer and sends a state for each token."""
+    if settings.bottom != "transformer-embedding":
+        return ()
+    statement = (
+        "the framework defends against existing privacy inference attacks: no figure is given for features, so that a "
+        "curious server may read tokens as often as whoever always names the commonest one"
+    )
+    about = SuccessClaim(
+        key="losses-tokens",
+        source="VFL-Cascaded",
+        where="Theorem V.1",
+        statement=statement,
+        unit=Unit.FEATURES,
+        adversary=Adversary.parse("server"),
+        attack="text_nearest",
+        rate=0.0,
+        classes=None,
+    )
+    return (about,)
 
 
 def compared_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[Claim, ...]:

@@ -103,7 +103,8 @@ class Claim:
 class SuccessClaim:
     """A guarantee without an ε: an attack is right no more often than at this rate.
 
-    The rate holds for data with so many `classes`; about other data the claim says nothing.
+    The rate holds for data with so many `classes`, or for any data if None; about other data the claim says nothing. A
+    rate of 0 stands for a claim without a figure: what blind guesses reach is allowed in any case.
     """
 
     key: str
@@ -114,7 +115,7 @@ class SuccessClaim:
     adversary: Adversary
     attack: str
     rate: float
-    classes: int
+    classes: int | None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:

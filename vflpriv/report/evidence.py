@@ -72,7 +72,7 @@ class SuccessRow(Row):
     """What a claim about an attack's success is tested by."""
 
     claim: str
-    claim_classes: int
+    claim_classes: int | None
     classes: int
     refusal: str | None
     rates: tuple[float, ...]

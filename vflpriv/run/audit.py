@@ -25,7 +25,7 @@ from vflpriv.recording.transcripts import read_hash
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import Report
 from vflpriv.run.build import Audited, build_report
-from vflpriv.run.features import FeaturePlan
+from vflpriv.run.features import FeaturePlan, trials_of
 from vflpriv.run.kept import recorded_steps
 from vflpriv.run.progress import LateTask, Task, progress_bar
 from vflpriv.run.recorded import audit_recording
@@ -111,7 +111,8 @@ def _work(system: System, section: SystemConfig, context: AuditContext, features
     """Replica-rounds of all trainings of this system, for the progress bar."""
     audits = audit_work(system, context, section.audit.tables)
     repeated = bool(_claimed_attacks(system, _label_attacks(section.audit.attacks, system)))
-    return system.schedule.rounds * (1 + repeated) + features.work(system) + audits
+    others = sum(find("attack", claim.attack).target != "labels" for claim in system.success_claims)
+    return system.schedule.rounds * (1 + repeated + others) + features.work(system) + audits
 
 
 def audit_system(
@@ -139,6 +140,7 @@ def audit_system(
     if claimed:
         progress.stage(f"{system.key}: {section.audit.success_trainings} trainings, attacks that claims are about")
     repeated = _repeat(system, claimed, section.audit.success_trainings, config.confidence, progress)
+    on_features = _on_claimed_features(system, section.audit.attacks, section.audit.success_trainings, config, progress)
     cells: list[FeatureCell] = []
     if features.trainings():
         progress.stage(f"{system.key}: features")
@@ -152,8 +154,8 @@ def audit_system(
         findings=tuple(findings),
         not_tested=tuple(not_tested),
         min_trials=context.min_trials,
-        attempts=tuple(attempts),
-        repeated=repeated,
+        attempts=(*attempts, *on_features),
+        repeated=(*repeated, *on_features),
         utility=utility_row(before, after, tests=len(system.data.test_labels), confidence=config.confidence),
         traffic=wire.traffic,
         importance=() if importance is None else tuple(importance.norms[0].tolist()),
@@ -180,6 +182,20 @@ def _repeat(
     trier = replace(_attempts(system, confidence), seeds=trainings)
     views = _views(system, watched.whole, engine)
     return tuple(trier.attempt(attack, view) for attack in attacks for view in views)
+
+
+def _on_claimed_features(
+    system: System, names: tuple[str, ...] | None, trainings: int, config: Config, progress: Progress
+) -> tuple[Attempt, ...]:
+    """Attacks on features that claims are about, through the views of these, in several trainings at once."""
+    attempts: list[Attempt] = []
+    for claim in system.success_claims:
+        attack = find("attack", claim.attack)
+        if attack.target != "labels" and (names is None or attack.name in names):
+            progress.stage(f"{system.key}: {trainings} trainings, {attack.name}")
+            trials = replace(trials_of(config, system), seeds=trainings)
+            attempts += trials.run([attack()], claim.adversary.each(system.data.devices), advance=progress.advance)
+    return tuple(attempts)
 
 
 def _sent(system: System) -> frozenset[str]:

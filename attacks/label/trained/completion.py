@@ -98,6 +98,8 @@ class LabelCompletionPassive(TogetherInference):
     def missing(self, view: View) -> str | None:
         if not view.own:
             return "a model of its own; this adversary trains none"
+        if any(not own.features.is_floating_point() for own in view.own.values()):
+            return "features that can be mixed (mixup); the device's are token ids"
         if view.has_models or has_sent(view):
             return None
         return "the device's model, or embeddings of records that it sent; this view holds neither"
