@@ -479,10 +479,10 @@ def attempt(chosen: Sequence[Trial], store: Store, workers: int, *, named: bool 
 
 
 def _named_after(module: Path, room: Room) -> list[str]:
-    """The tests of a room that are in files of a module's name, or that the room names for all its modules."""
+    """The tests of a room in files of a module's name, or else those that the room names for all its modules."""
     files, name = {file for test in room.tests for file in _files(ROOT / test)}, f"test_{module.stem.strip('_')}"
     named = {str(file.relative_to(ROOT)) for file in files if f"{file.stem}_".startswith(f"{name}_")}
-    return list(room.first) or sorted(named)
+    return sorted(named) or list(room.first)
 
 
 def _attempt_on(
