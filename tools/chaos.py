@@ -1,6 +1,6 @@
 """Faults on purpose: what is killed, cut off, doctored or run twice must end in order, and never in a wrong result.
 
-    python -m tools.chaos              # every fault; about ten CPU minutes
+    python -m tools.chaos              # every fault; about three CPU minutes
     python -m tools.chaos --kills 4    # fewer kills
 
 A command that is killed at a random moment must, run again, end with the result of one that never was: the same bytes,
