@@ -186,6 +186,7 @@ def test_the_least_value_that_holds_is_found_to_a_tenth(least: float) -> None:
     assert _least(lambda x: x > 30.0, 1.0, 10.0) == math.inf
     assert _least(lambda x: True, 5.0, 10.0) == 5.0
     assert _least(lambda x: x > 30.0, 1.0, 16.1) <= 33.0
+    assert _least(lambda x: x > 3.0, 1.0, 1.0) <= 3.3, "the first value beyond the last one is tried, too"
 
 
 # Windows ------------------------------------------------------------------------------------------------------------
@@ -258,6 +259,17 @@ def test_sums_that_are_longer_than_the_window_are_folded() -> None:
     assert folded.sum() == pytest.approx(1.0)
     np.testing.assert_allclose(folded, whole.reshape(5, 8).sum(0), atol=1e-14)
     assert folded.min() >= 0.0
+
+
+@pytest.mark.parametrize(("parts", "most"), [(1, 2**21), (16, 2**21), (20, 2**25 / 20)])
+def test_grids_have_two_million_points_and_all_transforms_together_sixteen_times_as_many(
+    parts: int, most: float
+) -> None:
+    many = [(coin(0.5, 1e-7), 10**15)] * parts
+    low, high = _window([_tilt(lattice, count, 0.0) for lattice, count in many])
+    with pytest.raises(GridTooLargeError) as error:
+        compose(many, 0.0)
+    assert error.value.factor == pytest.approx(((high - low) / 1e-7 + 2) / most)
 
 
 def test_what_does_not_fit_says_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
