@@ -103,7 +103,7 @@ class Trace(Following, TorchDispatchMode):
             return op(*args, **kwargs)
         self.operations += 1
         way = _WAYS.get(op) or _way(op)
-        if way is _Way.PASSES and args and isinstance(args[0], Tensor) and args[0].layout is torch.strided:
+        if way is _Way.PASSES and not self.table.sizes_differ and _strided(args):
             return op(*args, **kwargs)
         if way is _Way.LOSS:
             self._target(args[1])
@@ -160,7 +160,7 @@ class Trace(Following, TorchDispatchMode):
         if call.name.startswith(_LISTS):
             return self._each(call)
         if _way(call.op) is _Way.PASSES:
-            return call.op(*call.args, **call.kwargs)
+            return self._viewed(call)
         if call.name == "copy_" and all(tensor.dtype == torch.uint8 and whole(tensor) for tensor in call.tensors):
             return self._bytes(call)
         states = self.inputs(call)
@@ -185,6 +185,16 @@ class Trace(Following, TorchDispatchMode):
             self.table.enter(result).take(state)
         else:
             self.lose(f"{call.name} puts drawn values where a drawn mask is")
+        return out
+
+    def _viewed(self, call: Call) -> Any:
+        """A view, or a new tensor of a shape; of what has another size in the other world, that one's is taken too."""
+        out = call.op(*call.args, **call.kwargs)
+        state = self.table.of(call.tensors[0])
+        if state is not None and state.variants:
+            others = [self.table.other(tensor) for tensor in call.tensors]
+            for result, other in zip(_listed(out), _listed(call.run(others)), strict=False):
+                self.table.differ_in_size(result, other)
         return out
 
     def _bytes(self, call: Call) -> Any:
@@ -243,6 +253,9 @@ class Trace(Following, TorchDispatchMode):
     # Operations on draws
 
     def _with_draws(self, call: Call, states: list[State | None]) -> Any:
+        if any(state is not None and state.variants for state in states):
+            self.lose(f"{call.name}: draws meet private values whose number differs between the worlds")
+            return call.op(*call.args, **call.kwargs)
         if call.pointwise and any(state is not None and state.coin is not None for state in states):
             tossed = choices.through(self, call, states)
             if tossed is not None:
@@ -373,6 +386,14 @@ class Trace(Following, TorchDispatchMode):
         fine = not result.dtype.is_floating_point or rows.precision <= fineness(result.dtype)
         self.coarse = self.coarse or not fine
         return fine and bool(rows.covered.all())
+
+
+def _strided(args: tuple[Any, ...]) -> bool:
+    return bool(args) and isinstance(args[0], Tensor) and args[0].layout is torch.strided
+
+
+def _listed(out: Any) -> list[Tensor]:
+    return [value for value in (out if isinstance(out, list | tuple) else (out,)) if isinstance(value, Tensor)]
 
 
 def _parts(sparse: Tensor) -> tuple[Tensor, ...]:

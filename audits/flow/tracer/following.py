@@ -149,7 +149,7 @@ class Following:
             return call.op(*call.args, **call.kwargs)
         for number in call.written:
             state = self.table.enter(call.tensors[number])
-            if state.shadow is None:
+            if state.shadow is None and not state.variants:
                 state.shadow = call.tensors[number].untyped_storage().clone()
                 others = [self.table.other(tensor) for tensor in call.tensors]
         out = call.op(*call.args, **call.kwargs)
@@ -164,8 +164,11 @@ class Following:
     def link(self, call: Call, results: list[Tensor], shadows: list[Tensor]) -> None:
         made = len(results) - len(call.written)
         for number, (result, shadow) in enumerate(zip(results, shadows, strict=True)):
-            if result.shape != shadow.shape or result.dtype != shadow.dtype:
-                self.lose(f"{call.name} gives {tuple(result.shape)} in one world, {tuple(shadow.shape)} in the other")
+            if result.dtype != shadow.dtype:
+                self.lose(f"{call.name} gives {result.dtype} in one world, {shadow.dtype} in the other")
+                continue
+            if result.shape != shadow.shape:
+                self.table.differ_in_size(result, shadow)
                 continue
             same = identical(result, shadow)
             if number >= made:
@@ -208,6 +211,8 @@ class Following:
         """The noise on each element of a tensor, flat."""
         if state.rows is None:
             return None
+        if tensor.dtype != state.dtype:
+            return None
         places = elements(tensor)
         if len(state.rows.columns) * tensor.element_size() != tensor.untyped_storage().nbytes():
             return None
@@ -225,20 +230,20 @@ class Following:
         if law is None:
             return False
         columns = self.draws.derived(recipe.columns, law.family, law.variant)
-        state.rows = Rows(columns[:, None], law.scale[:, None], recipe.precision)
+        state.rows, state.dtype = Rows(columns[:, None], law.scale[:, None], recipe.precision), tensor.dtype
         self.draws.keep(columns, (_flat(tensor).double() - law.shift) / law.scale)
         return True
 
     def seal(self, tensor: Tensor, state: State) -> None:
         """Give a masked value away: its gap and noise are noted, and from here on it is public."""
-        flat = _flat(tensor)
+        flat = _flat(tensor, state.dtype)
         assert state.rows is not None
         shown = state.rows.covered
         self.seals.append(
             Seal(
                 gap=gap_between(flat, self.table.other(flat))[shown],
                 rows=state.rows.at(shown.nonzero()[:, 0]),
-                grain=flat[shown].double().abs() * fineness(tensor.dtype),
+                grain=flat[shown].double().abs() * fineness(state.dtype),
                 given=no_columns() if state.opaque is None else state.opaque,
                 exact=False,
                 open=state.opaque is None,
@@ -288,6 +293,7 @@ class Following:
         """Enter the draws of a result into the state of its storage."""
         filled = whole(result)
         if rows is not None:
+            state.dtype = result.dtype
             if filled:
                 state.rows = rows
             else:
@@ -317,10 +323,11 @@ def _carries(sent: Tensor, sealed: Tensor) -> bool:
     return own.is_floating_point() and torch.equal(own.sort().values, others.sort().values)
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    """All elements of a tensor's storage."""
-    count = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage(), 0, (count,))  # type: ignore[call-overload, no-any-return]
+def _flat(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """All elements of a tensor's storage, as numbers of its type or of another."""
+    dtype = dtype or tensor.dtype
+    count = tensor.untyped_storage().nbytes() // dtype.itemsize
+    return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), 0, (count,))  # type: ignore[call-overload, no-any-return]
 
 
 def laid_out(result: Tensor, shadow: Tensor) -> Any:

@@ -49,11 +49,20 @@ class Picked:
     everything: Tensor
 
 
+Place = tuple[int, torch.Size, tuple[int, ...]]
+
+
+def place_of(tensor: Tensor) -> Place:
+    """Which part of its storage a tensor is."""
+    return tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
 class State:
     """One storage. Draws are known as rows, a recipe or a coin, or only as `opaque`: the columns that it depends on."""
 
     __slots__ = (
         "coin",
+        "dtype",
         "masked",
         "met",
         "opaque",
@@ -64,6 +73,7 @@ class State:
         "seals",
         "shadow",
         "taint",
+        "variants",
         "where",
     )
 
@@ -74,7 +84,11 @@ class State:
         self.seals: frozenset[int] = NOTHING
         """The seals whose values reach it."""
         self.shadow: UntypedStorage | None = None
+        self.variants: dict[Place, Tensor] = {}
+        """What its views are in the other world, where they have another size there."""
         self.rows: Rows | None = None
+        self.dtype = tensor.dtype
+        """Of the numbers that rows are the noise on: bits may be looked at as other numbers."""
         self.recipe: Recipe | None = None
         self.coin: Coin | None = None
         self.opaque: Tensor | None = None
@@ -103,14 +117,16 @@ class State:
     def take(self, other: State) -> None:
         """It is a copy of a storage, byte by byte."""
         self.taint, self.seals, self.masked = other.taint, other.seals, other.masked
-        self.where, self.met = other.where, other.met
+        self.where, self.met, self.dtype = other.where, other.met, other.dtype
         self.rows, self.recipe, self.coin, self.opaque = other.rows, other.recipe, other.coin, other.opaque
         self.shadow = None if other.shadow is None else other.shadow.clone()
+        self.variants = dict(other.variants)
 
     def release(self, seal: int) -> None:
         """From here on its value is public: a seal shows it."""
         self.forget_draws()
         self.taint, self.shadow, self.seals = NOTHING, None, self.seals | {seal}
+        self.variants = {}
 
 
 class Table:
@@ -119,6 +135,8 @@ class Table:
     def __init__(self) -> None:
         self._states: dict[int, State] = {}
         self._asked = 0
+        self.sizes_differ = False
+        """Whether there was any tensor that has another size in the other world."""
 
     @property
     def known(self) -> dict[int, State]:
@@ -128,6 +146,11 @@ class Table:
     def of(self, tensor: Tensor) -> State | None:
         """What is known of a tensor's storage; None where nothing private and no draw reaches it."""
         return self._states.get(tensor.untyped_storage()._cdata)
+
+    def differ_in_size(self, tensor: Tensor, other: Tensor) -> None:
+        """In the other world, a tensor is this one, of another size."""
+        self.enter(tensor).variants[place_of(tensor)] = other
+        self.sizes_differ = True
 
     def enter(self, tensor: Tensor) -> State:
         """The state of a tensor's storage, a new one where there was none."""
@@ -147,7 +170,9 @@ class Table:
     def other(self, tensor: Tensor) -> Tensor:
         """A tensor in the neighbouring world: itself where it does not differ."""
         state = self._states.get(tensor.untyped_storage()._cdata)
-        if state is None or state.shadow is None:
+        if state is None or (state.shadow is None and not state.variants):
             return tensor
+        if state.variants:
+            return state.variants.get(place_of(tensor), tensor)
         view = torch.empty(0, dtype=tensor.dtype)
         return view.set_(state.shadow, tensor.storage_offset(), tensor.size(), tensor.stride())

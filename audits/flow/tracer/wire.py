@@ -117,6 +117,10 @@ class TracedWire(FlowWire):
         other = self.trace.table.other(tensor)
         if not state.seals:
             trail.others[name] = other.clone()
+        if other.shape != tensor.shape:
+            trail.bare |= state.taint
+            trail.why = "its size differs between the worlds"
+            return
         differs = _differs(tensor, other)
         covered = torch.zeros(tensor.numel(), dtype=torch.bool) if rows is None else rows.covered
         spent = self._spent(state)

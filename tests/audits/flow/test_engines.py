@@ -14,6 +14,7 @@ from vflpriv.audits.flow.audit import FlowAudit, FlowSettings
 from vflpriv.audits.flow.engines import engine_program
 from vflpriv.audits.flow.observation import Observation, observe
 from vflpriv.audits.twins.pairs import TwinCanary, plan_twins, run_twins
+from vflpriv.common.registry import available
 from vflpriv.core.audit import AuditContext, Finding
 from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.claims import Claim, Verdict
@@ -46,6 +47,13 @@ NOISED = [
     for name, (_, settings) in ENGINES.items()
     if {"noise_std", "protection", "server_noise_std"} & settings.keys() and settings.get("protection") != "none"
 ]
+
+
+def test_every_variant_with_noised_releases_is_compared_with_twin_runs() -> None:
+    systems = {name: make_system(name, rounds=ROUNDS) for name in ENGINES}
+    noised = {n for n, s in systems.items() if any(r.noise.noised and not r.once for r in s.ledger.releases)}
+    assert noised == set(NOISED)
+    assert {name for name, _ in ENGINES.values()} >= set(available("engine"))
 
 
 def protected_unit(variant: str) -> Unit:

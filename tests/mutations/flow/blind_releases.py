@@ -375,3 +375,123 @@ def mask_of_the_valid(wire):
     mask = torch.rand(RECORDS) < (1 - _FOUR) * 4 / 3
     responses = codes.masked_scatter(mask, torch.randint(0, 4, (RECORDS,)))
     _send(wire, "labels", {"labels": responses, "valid": ~mask})
+
+
+# By class ------------------------------------------------------------------------------------------------------------
+
+_UNIT = nn.functional.normalize(FEATURES, dim=1)
+
+
+@PROGRAMS.sound(
+    claim=gdp(math.sqrt(2) / NOISE),
+    why="sums of unit rows by class, which a mask picks: one label moves a row from one sum to the other",
+    exact=lambda: math.sqrt(2) / NOISE,
+)
+def prototypes_of_classes(wire):
+    y = _labels(wire)
+    prototypes = torch.stack([_UNIT[y == code].sum(0) for code in (0, 1)])
+    _send(wire, "prototypes", prototypes + NOISE * torch.randn(2, 6))
+
+
+@PROGRAMS.sound(
+    claim=gdp(math.sqrt(2) / NOISE),
+    why="sums over the places of the ones, in two rounds",
+    exact=lambda: math.sqrt(2) / NOISE,
+)
+def sums_over_places(wire):
+    y = _labels(wire)
+    for t in range(2):
+        places = y.nonzero().squeeze(1)
+        _send(wire, "sum", FEATURES[places, 1].clamp(-1, 1).sum() + NOISE * torch.randn(1), t)
+
+
+@PROGRAMS.broken(
+    claim=gdp(1 / NOISE),
+    why="the mean over the rows of a class has noise for the mean over all records, and its number is exact",
+    exact=lambda: float((_mean_of_ones(OTHER_LABELS) - _mean_of_ones(LABELS)).norm()) / 0.001,
+)
+def mean_of_a_class(wire):
+    _send(wire, "mean", _mean_of_ones(_labels(wire)) + 0.001 * torch.randn(6))
+
+
+def _mean_of_ones(y: Tensor) -> Tensor:
+    return FEATURES[y == 1].clamp(-1, 1).mean(0)
+
+
+@PROGRAMS.broken(
+    claim=gdp(1 / NOISE),
+    why="the rows of one class are sent under noise, and there are as many as there are",
+    tells=lambda sent: len(sent[0].tensors[""]) == int(OTHER_LABELS.sum()),
+)
+def rows_of_a_class(wire):
+    rows = _UNIT[_labels(wire) == 1]
+    _send(wire, "rows", rows + NOISE * torch.randn(rows.shape))
+
+
+@PROGRAMS.broken(
+    claim=gdp(1 / NOISE),
+    why="the rows of one class stand first in a tensor of all records, and zeros follow",
+    tells=lambda sent: int((sent[0].tensors[""] != 0).any(1).sum()) == int(OTHER_LABELS.sum()),
+)
+def rows_of_a_class_with_padding(wire):
+    rows, padded = _UNIT[_labels(wire) == 1], torch.zeros(RECORDS, 6)
+    padded[: len(rows)] = rows
+    _send(wire, "rows", padded)
+
+
+# Number formats ------------------------------------------------------------------------------------------------------
+
+
+def _noised_sum(wire) -> Tensor:
+    return (_labels(wire)[:, None] * _UNIT).sum(0) + NOISE * torch.randn(6)
+
+
+@PROGRAMS.sound(
+    claim=gdp(1 / NOISE), why="the upper half of the bits of noised numbers is sent", exact=lambda: 1 / NOISE
+)
+def upper_bits(wire):
+    bits = _noised_sum(wire).view(torch.int32)
+    _send(wire, "sum", (bits >> 16).to(torch.int16).view(torch.bfloat16))
+
+
+@PROGRAMS.sound(claim=gdp(1 / NOISE), why="noised numbers of eight bits, by float8", exact=lambda: 1 / NOISE)
+def eight_bits_by_float8(wire):
+    _send(wire, "sum", _noised_sum(wire).to(torch.float8_e4m3fn).float())
+
+
+@PROGRAMS.sound(claim=gdp(1 / NOISE), why="noised numbers of eight bits, by a quantiser", exact=lambda: 1 / NOISE)
+def eight_bits_by_a_quantiser(wire):
+    _send(wire, "sum", torch.quantize_per_tensor(_noised_sum(wire), 0.1, 0, torch.qint8).int_repr())
+
+
+@PROGRAMS.broken(
+    claim=gdp(1 / NOISE),
+    why="noise of half precision is added to sums of double precision, whose last digits show",
+    tells=lambda sent: _digits(sent[0].tensors[""], OTHER_LABELS) and not _digits(sent[0].tensors[""], LABELS),
+)
+def noise_of_half_precision(wire):
+    total = (_labels(wire)[:, None].double() * _UNIT.double()).sum(0)
+    _send(wire, "sum", total + (NOISE * torch.randn(6)).half().double())
+
+
+def _digits(sent: Tensor, y: Tensor) -> bool:
+    """What is left without the sum of these labels has no more digits than half precision."""
+    noise = sent - (y[:, None].double() * _UNIT.double()).sum(0)
+    return bool((noise - noise.half().double()).abs().max() < 1e-12)
+
+
+@PROGRAMS.sound(
+    claim=gdp(1 / NOISE), why="L-BFGS fits a model to a noised sum, and the model is sent", exact=lambda: 1 / NOISE
+)
+def fitted_by_lbfgs(wire):
+    total, weight = _noised_sum(wire), nn.Parameter(torch.zeros(6))
+    optimiser = torch.optim.LBFGS([weight], max_iter=3)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = (weight - total).square().sum()
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    _send(wire, "model", weight.detach().clone())
