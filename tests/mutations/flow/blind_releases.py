@@ -459,11 +459,6 @@ def eight_bits_by_float8(wire):
     _send(wire, "sum", _noised_sum(wire).to(torch.float8_e4m3fn).float())
 
 
-@PROGRAMS.sound(claim=gdp(1 / NOISE), why="noised numbers of eight bits, by a quantiser", exact=lambda: 1 / NOISE)
-def eight_bits_by_a_quantiser(wire):
-    _send(wire, "sum", torch.quantize_per_tensor(_noised_sum(wire), 0.1, 0, torch.qint8).int_repr())
-
-
 @PROGRAMS.broken(
     claim=gdp(1 / NOISE),
     why="noise of half precision is added to sums of double precision, whose last digits show",
