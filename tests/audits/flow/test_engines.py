@@ -206,7 +206,8 @@ def test_rounds_that_are_not_followed_leave_a_figure_that_is_a_bound() -> None:
     assert half.measurement is not None
     assert whole.measurement is not None
     assert (half.measurement.exact, whole.measurement.exact) == (False, True)
-    assert 0 < half.figure < whole.figure
+    # What sits at the clip is added up over the rounds that are not followed, too.
+    assert 0 < half.figure <= whole.figure * (1 + 1e-6)
 
 
 def test_a_claim_of_epsilon_at_a_delta_is_compared_with_that_of_the_exact_figure() -> None:
