@@ -17,7 +17,16 @@ from vflpriv.errors import InputError
 from vflpriv.recording.watching.backward import before_backward, in_backward
 from vflpriv.recording.watching.gradients import Listening
 from vflpriv.recording.watching.held import GRADIENT_OF, HeldMessages, Sink
-from vflpriv.recording.watching.outputs import Columns, Output, columns_of, part_of, sent_tensor, tensors_in
+from vflpriv.recording.watching.outputs import (
+    Columns,
+    Output,
+    columns_of,
+    part_of,
+    replaced,
+    sent_tensor,
+    several,
+    tensors_in,
+)
 from vflpriv.recording.watching.rounds import Call, Round
 from vflpriv.recording.watching.seen import Seen
 from vflpriv.recording.watching.using import Fetched, Waiting
@@ -143,22 +152,28 @@ class Watch:
         self._given = next((tensor for tensor in given if tensor.dim()), None)
 
     def _after_bottom(self, m: int) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> Any:
             del inputs
             if module is not self._bottoms[m]:
-                return
+                return None
             if in_backward():
                 self._recomputed(m, output)
-                return
+                return None
             trains = _is_training_pass(module)
             if self._round is None and trains:
                 expected = "wire.batch(ids) or wire.ids(loader) before: whose records?"
                 raise InputError(f"watch: bottoms[{m}]", "called", expected)
             if self._round is None or (not trains and self._round.spent):
-                return
+                return None
             sent = sent_tensor(output, self._outputs[m], f"watch: output of bottoms[{m}]")
-            if trains or len(sent) == len(self._round.ids):
-                self._called(m, sent, trains)
+            if not trains and len(sent) != len(self._round.ids):
+                return None
+            if sent.requires_grad and several(output):
+                # The party's own losses on its other outputs may pass through this one, too.
+                leaving = sent.clone()
+                output, sent = replaced(output, sent, leaving), leaving
+            self._called(m, sent, trains)
+            return output
 
         return hook
 

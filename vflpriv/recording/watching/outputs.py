@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Columns", "Output", "columns_of", "part_of", "sent_tensor", "tensors_in"]
+__all__ = ["Columns", "Output", "columns_of", "part_of", "replaced", "sent_tensor", "several", "tensors_in"]
 
 Columns: TypeAlias = "EllipsisType | tuple[slice, slice]"
 Output: TypeAlias = "str | int | Callable[[Any], Any]"
@@ -57,6 +57,29 @@ def sent_tensor(value: Any, which: Output | None, field: str) -> Tensor:
         expected = f"one tensor with a row for each record: name one of them with watch(output=…), of {names}"
         raise InputError(field, type(chosen).__name__, expected if names else "a tensor with a row for each record")
     return chosen
+
+
+def several(value: Any) -> bool:
+    """Whether an output has more than one tensor."""
+    return len(list(_named(value, ""))) > 1
+
+
+def replaced(value: Any, old: Tensor, new: Tensor) -> Any:
+    """An output with another tensor in the place of one of its own; what can be changed is changed in place."""
+    if value is old:
+        return new
+    if isinstance(value, MutableMapping):
+        for key in list(value):
+            value[key] = replaced(value[key], old, new)
+    elif isinstance(value, list):
+        value[:] = [replaced(part, old, new) for part in value]
+    elif isinstance(value, tuple):
+        parts = [replaced(part, old, new) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    elif is_dataclass(value):
+        for field in fields(value):
+            object.__setattr__(value, field.name, replaced(getattr(value, field.name), old, new))
+    return value
 
 
 def _chosen(value: Any, which: Output, field: str) -> Any:
