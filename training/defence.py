@@ -78,6 +78,10 @@ class Guard:
         """What is sent in place of these values, (R, B, width)."""
         return Protected(values=values)
 
+    def texts(self, ids: Tensor, words: Tensor, party: int) -> Tensor:
+        """What a device trains on in place of its texts, (R or 1, N, tokens); `words` are published vectors (V, W)."""
+        return ids
+
     def received(self, values: Tensor, round_: int, party: int) -> Tensor:
         """What the server trains on in place of a device's output (R, B, width); `protect` is asked to go back."""
         return values
@@ -109,6 +113,8 @@ class Defence(Section, ABC):
     """The content of the messages that it changes: the server's gradients or the devices' outputs; None for neither."""
     draws: ClassVar[bool] = True
     """Whether it draws secret numbers."""
+    of_texts: ClassVar[bool] = False
+    """Whether it replaces the tokens of devices' texts, before training; it then changes no message."""
     binary: ClassVar[bool] = False
     """Whether it is for labels of two classes alone."""
     switch: ClassVar[Mapping[str, str]] = {}
@@ -143,13 +149,23 @@ class Defence(Section, ABC):
         return defence if all(same) else None
 
     def refusal(
-        self, *, kinds: Collection[str], fields: Collection[str], classes: int, noised: Collection[str] = ()
+        self,
+        *,
+        kinds: Collection[str],
+        fields: Collection[str],
+        classes: int,
+        noised: Collection[str] = (),
+        texts: bool = False,
     ) -> str | None:
         """Why it does not apply to an engine that sends these kinds and has these settings; None if it does.
+
+        `texts` says whether its devices read texts with the published word vectors of an encoder.
 
         `noised` are the kinds that leave with noise of the engine's own: audits follow that noise to the wire, and
         could not if it were changed on its way.
         """
+        if self.of_texts and not texts:
+            return "needs texts, and an encoder whose word vectors are published"
         missing = [field for field in self.settings if field not in fields]
         if missing:
             return f"needs the setting {missing[0]}, which the engine does not have"

@@ -29,7 +29,7 @@ from vflpriv.training.malicious import amplifier_of
 from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
 from vflpriv.training.mechanisms.labels import NoisedBefore, as_target, posterior, protected
 from vflpriv.training.mechanisms.priors import DrawnLabels, PriorLabels
-from vflpriv.training.model_factory import check_choice, check_models, device_models, embedding_width
+from vflpriv.training.model_factory import check_choice, check_models, device_models, embedding_width, word_vectors
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Mlp, Model, initialise
 from vflpriv.training.settings import EngineSettings
@@ -124,7 +124,22 @@ class Engine(engine_contract.Engine):
         self._at_work: Guard | None = None
         if defence is not None:
             self._at_work = defence.guard(self.stream("defence") if defence.draws else self.public_stream("init"))
+        if self._at_work is not None and defence is not None and defence.of_texts:
+            self._replace_texts(self._at_work)
         self.setup()
+
+    def _replace_texts(self, guard: Guard) -> None:
+        """Every replica trains on what a defence leaves of all texts; labels stay as they are."""
+        data, where = self.data, self.torch_device
+        everyone, words = torch.arange(data.records, device=where), word_vectors(self.settings).to(where)
+        own = {m: data.features(m, everyone) for m in range(data.devices)}
+        texts = {m: ids if data.differs(m) else ids.unsqueeze(0) for m, ids in own.items()}
+        relabelled = data.overrides is not None and data.overrides.labels is not None
+        self.data = data.override(
+            range(data.records),
+            labels=data.labels_of(everyone) if relabelled else None,
+            blocks={m: guard.texts(ids, words, m) for m, ids in texts.items()},
+        )
 
     @abstractmethod
     def setup(self) -> None:

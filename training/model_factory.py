@@ -20,7 +20,7 @@ from vflpriv.training.models.heads import Linear
 from vflpriv.training.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from vflpriv.training.models import architectures, modules, transformer
 else:
@@ -37,6 +37,7 @@ __all__ = [
     "embedding_width",
     "output_width",
     "server_model",
+    "word_vectors",
 ]
 
 _READ_TOKENS = ("lstm", "transformer", "transformer-embedding")
@@ -289,6 +290,14 @@ def _encoder(settings: EngineSettings) -> tuple[transformer.EncoderShape, Path]:
         raise InputError("encoder", None, "a folder with config.json and model.safetensors")
     folder = Path(settings.encoder)
     return transformer.read_shape(folder), folder
+
+
+def word_vectors(settings: EngineSettings) -> Tensor:
+    """(V, W) the published vectors of an encoder's words."""
+    shape, folder = _encoder(settings)
+    with torch.device("meta"):
+        module = transformer.TokenEmbeddings(shape)
+    return transformer.pretrained(folder, module)["embeddings.words.weight"]
 
 
 def _image(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:

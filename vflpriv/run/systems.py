@@ -185,6 +185,7 @@ def inapplicable(defence: Defence, engine: type[Engine], settings: Any, schedule
         fields=type(settings).model_fields,
         classes=classes,
         noised=frozenset(release.kind for release in releases if not release.noise.exact),
+        texts=getattr(settings, "encoder", None) is not None,
     )
 
 
