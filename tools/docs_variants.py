@@ -62,13 +62,16 @@ def defence_page(name: str) -> str:
     given = {field: value for field, value in defence().model_dump(mode="json").items() if value is not None}
     strengths = ", ".join(f"{field} = {json.dumps(value)}" for field, value in given.items())
     usual = "split" if "split" in fitting else fitting[0]
-    data = "breast-cancer" if defence.binary else "digits"
+    data = "breast-cancer" if defence.binary else "imdb" if defence.of_texts else "digits"
+    setting = f"defence = {{ {strengths} }}"
+    if defence.of_texts:
+        setting = _TEXTS + setting
     return join(
         f"# {name}",
         f"*{sentence(defence.summary)}* Source: {prose(defence.source)}. Promise: {prose(defence().promise)}.",
         docstrings(defence),
         "## Try it",
-        fence("toml", _toml(usual, data, f"defence = {{ {strengths} }}", audit={"trials": 100})),
+        fence("toml", _toml(usual, data, setting, audit={"trials": 100})),
         "## Engines whose messages it changes",
         ", ".join(map(_engine, fitting)) + (", with labels of two classes." if defence.binary else "."),
         "## Strengths",
@@ -80,7 +83,15 @@ def _fits(defence: Any, engine: str) -> bool:
     system = system_of(engine)
     kinds = {release.kind for release in system.ledger.releases}
     fields = type(system.settings).model_fields
-    return defence.refusal(kinds=kinds, fields=fields, classes=2 if defence.binary else system.classes) is None
+    classes, texts = 2 if defence.binary else system.classes, defence.of_texts
+    return defence.refusal(kinds=kinds, fields=fields, classes=classes, texts=texts) is None
+
+
+_TEXTS = """bottom = "transformer-embedding"
+top = "transformer"
+encoder = "minilm"                # a folder with its checkpoint
+"""
+"""Engine settings with which devices hold texts."""
 
 
 def _bounds(release: Any) -> str:
@@ -146,7 +157,8 @@ def attack_page(name: str) -> str:
         column = {"sensitive_column": 3} if "attribute" in attack.knows else {}
         features = {"attack.features": {"attacks": [name], "known_records": 40, **column}}
         sender = "split" if "split" in senders else next(iter(senders))
-        example = _toml(sender, attack={"seeds": 2}, **features)
+        texts = ("imdb", _TEXTS.rstrip()) if attack.target == "tokens" else ()
+        example = _toml(sender, *texts, attack={"seeds": 2}, **features)
     return join(
         f"# {name}",
         f"*{sentence(attack.summary)}*",
@@ -179,6 +191,8 @@ _KNOWN = {
     "records": "a few records with their features (`attack.features.known_records`): counted, not scored",
     "attribute": "the sensitive column of a few records: counted, not scored",
     "model": "the device's model as it was in each round: a white box",
+    "published": "the checkpoint that the device's model started from",
+    "shadows": "models that it trains itself, on candidates of its own choice",
     "labels": "the candidates' labels",
     "membership": "whether a few candidates were trained on (`attack.features.known_records`): counted, not scored",
 }
@@ -221,6 +235,7 @@ def _toml(engine: str, data: str = "digits", setting: str = "", **sections: dict
         f"# {name}",
         "[data]",
         f'name = "{data}"',
+        *(['vocabulary = "minilm"'] if data == "imdb" else []),
         "",
         "[engine]",
         f'name = "{engine}"',
