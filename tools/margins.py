@@ -122,7 +122,7 @@ def _watched(compare: Callable[..., None], *, rtol: float, atol: float) -> Calla
         tolerances = dict(zip(("rtol", "atol"), positional, strict=False)) | options
         relative, absolute = tolerances.get("rtol", rtol), tolerances.get("atol", atol)
         try:
-            ours, theirs = (np.asarray(values, dtype=np.float64) for values in (actual, expected))
+            ours, theirs = (np.asarray(values) + np.float64(0) for values in (actual, expected))
             error = np.abs(ours - theirs)
         except (TypeError, ValueError, RuntimeError):
             return  # nested containers and sparse tensors

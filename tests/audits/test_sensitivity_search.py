@@ -168,11 +168,15 @@ def test_a_search_tries_opposite_and_orthogonal_inputs_and_then_climbs(mechanism
     assert torch.equal(moved[:, 0], best)
     changes = (moved[:, 1:33] - best.unsqueeze(1)).reshape(2, 32, -1)
     along = uphill.reshape(2, 1, -1)
-    steps = (changes * along).sum((0, 2)) / along.square().sum()
-    torch.testing.assert_close(changes, steps[None, :, None] * along, rtol=1e-6, atol=1e-9)
-    assert ((steps > 0.9e-3) & (steps < 10.1)).all()
-    assert steps.log10().min() < -2
-    assert steps.log10().max() > 0.5
+    if len(shape) == 1 and not along.any():
+        # Numbers at their clip climb along rounding errors, or, where the CPU makes none, not at all.
+        assert not changes.any()
+    else:
+        steps = (changes * along).sum((0, 2)) / along.square().sum()
+        torch.testing.assert_close(changes, steps[None, :, None] * along, rtol=1e-6, atol=1e-9)
+        assert ((steps > 0.9e-3) & (steps < 10.1)).all()
+        assert steps.log10().min() < -2
+        assert steps.log10().max() > 0.5
     noisy = ((moved[:, 33:] / best.unsqueeze(1)) - 1).reshape(2, 32, -1)
     spread = torch.where(noisy.isfinite(), noisy, 0.0).square().mean((0, 2)).sqrt().log10()
     assert -3.6 < float(spread.min()) < -2

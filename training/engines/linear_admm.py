@@ -59,10 +59,11 @@ class LinearAdmm(AdmmEngine):
     @no_grad
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
         s, weight = self.settings, self.part.stacked[group]["weight0"]
-        rows = inputs.flatten(0, 1)
+        # In double precision: one large row makes the weight decay vanish in a single one, and the system singular.
+        rows = inputs.flatten(0, 1).double()
         transposed = rows.transpose(1, 2) / self.schedule.batch_size
         gram = s.penalty * torch.bmm(transposed, rows)
         gram.diagonal(dim1=1, dim2=2).add_(s.weight_decay)
-        target = torch.bmm(transposed, s.penalty * reply["residuals"] - reply["duals"])
+        target = torch.bmm(transposed, s.penalty * reply["residuals"].double() - reply["duals"])
         best = torch.linalg.solve_ex(gram, target).result
-        weight.lerp_(best, s.relaxation)
+        weight.lerp_(best.to(weight.dtype), s.relaxation)
