@@ -51,7 +51,7 @@ class Accounted:
     not_applicable: str | None = None
     """Why the question does not arise, if it does not."""
     assumed: tuple[str, ...] = ()
-    """Assumptions about ciphertexts or missing rounds that the budget rests on; nothing measures them."""
+    """Assumptions about ciphertexts, state or missing rounds that the budget rests on; nothing measures them."""
     refuted: str = ""
     """What shows that the budget is not that of the program that ran; empty where nothing does."""
 

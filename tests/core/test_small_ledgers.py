@@ -251,12 +251,12 @@ def notes_of(found: Exposure) -> str:
 
 
 def test_notes_say_what_counts_for_whom() -> None:
-    carried = release({Unit.LABEL: 1.0, Unit.CLIENT: 1.0}, carried=True, notes=("as given",))
+    carried = release({Unit.LABEL: 1.0, Unit.CLIENT: 1.0}, carried=True, unstated=("as given",))
     assert "depend on models that all rounds changed" in notes_of(of(carried, view="device(0)"))
     assert "models that all rounds changed" not in notes_of(of(carried))
     assert "models that all rounds changed" not in notes_of(of(release({Unit.LABEL: 1.0}), view="device(0)"))
-    assert "as given" in notes_of(of(carried))
-    assert "as given" not in notes_of(of(carried, unit=Unit.CLIENT))
+    assert of(carried).assumed == ("as given",)
+    assert not of(carried, unit=Unit.CLIENT).assumed
 
 
 @pytest.mark.parametrize(

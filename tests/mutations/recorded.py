@@ -128,6 +128,7 @@ kind = "answer"
 noise = "gaussian"
 scale = 1.0
 sensitivity = { label = 0.05, record = 0.05 }
+leak = "none"
 """
 ROWS = """
 model_follows_releases = true
@@ -137,6 +138,7 @@ noise = "gaussian"
 scale = 1.0
 sensitivity = { features = 0.5, record = 0.5, client = 10.0 }
 independent_of = ["label"]
+leak = "none"
 """
 
 
@@ -245,6 +247,7 @@ kind = "status"
 noise = "gaussian"
 scale = 1.0
 sensitivity = { label = 0.05, record = 0.05 }
+leak = "none"
 """
 _POISSON = """
 [batches]

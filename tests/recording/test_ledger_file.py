@@ -329,7 +329,7 @@ def test_a_block_that_also_leaves_without_noise_may_move_what_other_devices_send
 def test_silence_about_state_that_moves_without_noise_is_a_premise(leak, asked):
     release = ROWS if leak is None else ROWS | {"leak": leak}
     premise = "device models are taken to depend on a record through noised releases alone: the ledger declares no leak"
-    assert any(premise in note for note in features(release).assumptions) == asked
+    assert any(premise in line for line in features(release).assumed) == asked
     config = parse({"release": [NOISED | ({} if leak is None else {"leak": leak})]})
     down = ledger_of(config, replies(), records=8, devices=2).exposure(Adversary.parse("device"), Unit.LABEL)
-    assert any("the server's model is taken" in note for note in down.assumptions) == asked
+    assert any("the server's model is taken" in line for line in down.assumed) == asked

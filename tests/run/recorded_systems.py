@@ -202,7 +202,7 @@ def ledger(**changes: Any) -> LedgerConfig:
 
 def gaussian_totals(scale: float = 100.0) -> LedgerConfig:
     """A ledger that says that totals carry Gaussian noise, enough for ε = 1, and that nothing else holds a label."""
-    noised = {"kind": "totals", "noise": "gaussian", "scale": scale, "sensitivity": {"label": 1.0}}
+    noised = {"kind": "totals", "noise": "gaussian", "scale": scale, "sensitivity": {"label": 1.0}, "leak": "none"}
     return ledger(release=[noised, {"kind": "embeddings", "noise": "none", "independent_of": ["label"]}])
 
 

@@ -108,6 +108,7 @@ noise = "gaussian"
 scale = {scale}
 sensitivity = {{ label = 0.25, record = 0.25 }}
 shared = true
+leak = "none"
 [[claim]]
 key = "mine"
 unit = "label"

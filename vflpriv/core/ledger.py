@@ -63,7 +63,8 @@ class Exposure:
     not_applicable: str | None = None
     ignored: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-    """Of each ciphertext that depends on the unit, the assumption under which it counts as giving nothing away."""
+    """Of each ciphertext that depends on the unit, the assumption under which it counts as giving nothing away; of each
+    noised release of which nobody says whether state moves it, that none does."""
 
     @property
     def gaussian(self) -> bool:
@@ -141,9 +142,14 @@ class Ledger:
         terms = self._terms(observed, protected, unit, reading, amplified=batches.amplify)
         choice = choose([term for term, _ in terms])
         notes = [batches.note, *from_leaks, *(note for _, note in terms if note is not None)]
-        notes += [*(note for r, _ in protected for note in r.notes if unit.per_record), *carried]
+        notes += carried
+        assumed += [line for r, _ in protected for line in r.unstated if unit.per_record and not reason]
         notes += [premise for r, _ in protected for premise in r.noise.premises]
-        notes += [f"{line}; what is decrypted moves no other message but as the ledger says" for line in assumed]
+        notes += [
+            f"{_assumption(r)}; what is decrypted moves no other message but as the ledger says"
+            for r in hidden
+            if not reason
+        ]
         if not choice.proven:
             notes.append(f"no record is the worst case for every noise: {_BOUND.format('record')}")
         if self.tuning_runs is not None and reason is None:

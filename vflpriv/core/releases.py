@@ -70,8 +70,8 @@ class Release:
     """Where no message carries the noised value itself, the kind of message that carries what is computed from it."""
     tensors: frozenset[str] | None = None
     """The tensors of its messages that it covers; if None, the only one, or those of the table of kinds."""
-    notes: tuple[str, ...] = field(default=())
-    """What is taken for granted where a budget of one record counts this release."""
+    unstated: tuple[str, ...] = field(default=())
+    """What is taken for granted where a budget of one record counts this release, and nobody says it."""
 
     def protects(self, unit: Unit) -> bool:
         """Whether the noise bounds the privacy loss of this release for the unit."""

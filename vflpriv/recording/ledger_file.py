@@ -194,7 +194,7 @@ class ReleaseConfig(Section):
             redrawn=self.redrawn,
             leak=self.leak.state() if isinstance(self.leak, LeakConfig) else None,
             tensors=None if self.tensors is None else frozenset(self.tensors),
-            notes=(self.premise(ways),) if self.asks_for_leak else (),
+            unstated=(self.premise(ways),) if self.asks_for_leak else (),
         )
 
     @property
@@ -208,7 +208,7 @@ class ReleaseConfig(Section):
         whose = "device models are" if from_devices else "the server's model is" if ways == {"down"} else "models are"
         return (
             f"{whose} taken to depend on a record through noised releases alone: the ledger declares no leak of "
-            f"{self.kind}"
+            f'{self.kind}; say leak = "none", or what the leak is'
         )
 
     def released_by(self) -> Law:
