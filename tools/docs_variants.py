@@ -83,6 +83,9 @@ def _fits(defence: Any, engine: str) -> bool:
     system = system_of(engine)
     kinds = {release.kind for release in system.ledger.releases}
     fields = type(system.settings).model_fields
+    bottoms = available("engine")[engine].bottoms
+    if defence.of_texts and bottoms is not None and "transformer-embedding" not in bottoms:
+        return False
     classes, texts = 2 if defence.binary else system.classes, defence.of_texts
     return defence.refusal(kinds=kinds, fields=fields, classes=classes, texts=texts) is None
 

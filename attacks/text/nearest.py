@@ -129,7 +129,8 @@ def _sampled(
 
 def _by_token(rows: Tensor, encoder: PublishedEncoder) -> Tensor:
     """(n, T, W) of rows (n, T · W)."""
-    return rows.unflatten(1, (encoder.tokens, -1))
+    states: Tensor = rows.unflatten(1, (encoder.tokens, -1))
+    return states
 
 
 def _nearest(states: Tensor, encoder: PublishedEncoder, most: int) -> Tensor:

@@ -121,7 +121,7 @@ class Features(Secret):
     def _column(self) -> Tensor:
         """The sensitive column as (N,) of 0 and 1."""
         if not self._block.is_floating_point():
-            return (self._block == self.attribute).any(1).long()
+            return torch.eq(self._block, self.attribute or 0).any(1).long()
         column = self._block.flatten(1)[:, self.attribute or 0]
         return (column > (column.min() + column.max()) / 2).long()
 

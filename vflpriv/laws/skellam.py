@@ -74,7 +74,7 @@ class SkellamMoments(Pair):
     def moments(self, orders: tuple[float, ...], *, fast: bool) -> Floats:
         a = np.array(orders)
         low, high = self._at_whole(np.floor(a)), self._at_whole(np.floor(a) + 1)
-        return low + (a - np.floor(a)) * (high - low)
+        return np.asarray(low + (a - np.floor(a)) * (high - low))
 
     def _at_whole(self, a: Floats) -> Floats:
         square, v = self.euclidean**2, self.variance

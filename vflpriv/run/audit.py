@@ -112,7 +112,8 @@ def _work(system: System, section: SystemConfig, context: AuditContext, features
     audits = audit_work(system, context, section.audit.tables)
     repeated = bool(_claimed_attacks(system, _label_attacks(section.audit.attacks, system)))
     others = sum(find("attack", claim.attack).target != "labels" for claim in system.success_claims)
-    return system.schedule.rounds * (1 + repeated + others) + features.work(system) + audits
+    work: int = system.schedule.rounds * (1 + repeated + others) + features.work(system) + audits
+    return work
 
 
 def audit_system(

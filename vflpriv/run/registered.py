@@ -76,8 +76,8 @@ def run_audits(source: Source, context: AuditContext, tables: Tables) -> tuple[l
     for audit in audits:
         if source.missing(audit.needs) is not None or not _asked(audit, tables):
             continue
-        known = {"refuted": _refuted(findings), "reached": _reached(findings, claims)}
-        own = replace(context, settings=_settings(audit, tables), **known)
+        refuted, reached = _refuted(findings), _reached(findings, claims)
+        own = replace(context, settings=_settings(audit, tables), refuted=refuted, reached=reached)
         refusal = _turned_off(audit, tables) or audit.refusal(source, own)
         if refusal is not None:
             not_tested.append(f"{audit.name}: {refusal}")
@@ -98,7 +98,8 @@ def _refuted(findings: Sequence[Finding]) -> frozenset[str]:
 
 def _reached(findings: Sequence[Finding], claims: Mapping[str, Claim]) -> frozenset[str]:
     """The claims that an exact figure is as large as, or nearly."""
-    exact = ((f.measurement, f.claim) for f in findings if f.is_proof and f.measurement is not None)
+    proofs = (f for f in findings if f.is_proof)
+    exact = ((f.measurement, f.claim) for f in proofs if f.measurement is not None and f.claim is not None)
     return frozenset(
         key
         for measurement, key in exact
