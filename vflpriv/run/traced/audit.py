@@ -17,6 +17,7 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.systems import Offer
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import read_hash
@@ -26,9 +27,13 @@ from vflpriv.run.kept import recorded_steps
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.recorded import audit_recorded
 from vflpriv.run.registered import check_tables
+from vflpriv.run.traced.declared import as_seen, differences
+from vflpriv.run.traced.derived import derive
+from vflpriv.run.traced.followed import Followed
 from vflpriv.run.traced.recording import record_script
 from vflpriv.run.traced.script import Script
 from vflpriv.run.traced.training import TracedScript
+from vflpriv.run.traced.view import enough_rounds, followed_by
 
 __all__ = ["ScriptTraining", "audit_script"]
 
@@ -81,6 +86,42 @@ class ScriptTraining(RecordedSystem):
         return TracedPair(what=worlds.what, program=lambda first: self.traced.program(worlds, first))
 
 
+_ROUNDS = 20
+"""Rounds in which a ledger is compared with what is seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compared:
+    """A ledger as it counts beside what was seen."""
+
+    ledger: LedgerConfig
+    differences: tuple[str, ...]
+    branches: tuple[str, ...]
+
+
+def _compared(traced: TracedScript, config: LedgerConfig) -> _Compared:
+    """Follow the units that claims are about, each towards the first view that is claimed not to learn it."""
+    rounds, followed, units = enough_rounds(traced, _ROUNDS), list[Followed](), set[Unit]()
+    for claim in (own.claim({}) for own in config.claim):
+        unit = _FOLLOWED.get(claim.unit)
+        if unit is None or unit in units or unit not in traced.units:
+            continue
+        if unit is Unit.LABEL and claim.adversary.kind in config.label_holders:
+            continue
+        adversary = claim.adversary.each(traced.devices)[-1]
+        try:
+            followed += followed_by(traced, unit, adversary, rounds)
+        except InputError:
+            continue  # it holds the features of all parties
+        units.add(unit)
+    kinds = derive(list(traced.kinds), followed)
+    return _Compared(
+        ledger=as_seen(config, kinds),
+        differences=tuple(f"{line}; what was seen counts" for line in differences(config, kinds)),
+        branches=tuple(dict.fromkeys(line for own in followed for line in own.branches)),
+    )
+
+
 @single_threaded()
 def audit_script(
     script: Script,
@@ -100,10 +141,13 @@ def audit_script(
         first.stage(f"{script.name}: one run is recorded")
         traced = TracedScript.of(script, config.seed)
         record_script(script, Path(folder), config.seed)
-        source = ScriptTraining.of(read_recording(Path(folder), config), traced)
+        first.stage(f"{script.name}: its ledger is compared with what is seen")
+        seen = _compared(traced, config)
+        source = ScriptTraining.of(read_recording(Path(folder), seen.ledger), traced)
         steps = recorded_steps(store, Path(folder), config, first, first.expect)
         audited = audit_recorded(source, steps=steps, store=store, executor=executor)
         first.stage("accounting")
-        audited = replace(audited, not_tested=(*script.seed_notes, *audited.not_tested))
+        not_tested = (*script.seed_notes, *seen.differences, *audited.not_tested)
+        audited = replace(audited, not_tested=not_tested, assumed=(*audited.assumed, *seen.branches))
         own = {"transcript": read_hash(Path(folder))}
         return build_report([audited], config, reproduce=command, select=False, trust_ledger=trust_ledger, own=own)
