@@ -6,7 +6,7 @@ import pytest
 
 from tests.report.attack_report import attack_report
 from tests.report.defended import report_of
-from vflpriv.report.defences import defence_frontiers
+from vflpriv.report.defences import defence_capabilities, defence_frontiers
 
 PLAIN = {"none": (0.94, 0.9)}
 
@@ -26,6 +26,18 @@ def test_a_point_is_the_best_attack_on_labels_and_the_test_accuracy():
 def test_an_epsilon_that_allows_everything_is_not_shown():
     points = only(report_of({**PLAIN, "rr": (0.91, 0.12, 8.0), "noise": (0.9, 0.3, 2e5)})).points
     assert [p.epsilon for p in points] == [None, 8.0, None]
+
+
+def test_the_capability_score_is_that_of_vflair():
+    """1/(1 + √(AP²/2 + lost²/2)): accuracy that is gained counts for nothing, and so does the reason of a refusal."""
+    report = report_of({**PLAIN, "rr": (0.90, 0.12, 1.0), "better": (0.97, 0.3)})
+    alone = report.model_copy(update={"cells": tuple(c for c in report.cells if c.attack == "label_batch")})
+    scores = defence_capabilities(alone)
+    assert set(scores) == {("split", "none"), ("split", "rr"), ("split", "better")}
+    for defence, lost in (("none", 0.0), ("rr", 0.04), ("better", 0.0)):
+        success = max(c.success for c in alone.cells if c.defence == defence and c.success is not None)
+        assert scores["split", defence] == pytest.approx(1 / (1 + (success**2 / 2 + lost**2 / 2) ** 0.5))
+    assert defence_capabilities(report)["split", "none"] > scores["split", "none"], "the mean over all attacks"
 
 
 def test_a_point_is_dominated_by_one_that_is_as_good_in_both_and_better_in_one():

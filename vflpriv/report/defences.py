@@ -18,7 +18,7 @@ from vflpriv.common import formatting as f
 from vflpriv.core.attack import NO_DEFENCE
 from vflpriv.report.attacks import AttackReport, Cell, TrainedRow
 
-__all__ = ["DefenceFrontier", "DefencePoint", "defence_frontiers"]
+__all__ = ["DefenceFrontier", "DefencePoint", "defence_capabilities", "defence_frontiers"]
 
 _EVERYTHING = 0.9999
 """An ε that allows attacks this gain, and those above about 10 do, promises nothing."""
@@ -101,6 +101,27 @@ class DefenceFrontier:
             return f"{unsure}, or at any cost."
         accuracies = f"{f.percent(best.accuracy)} instead of {f.percent(plain.accuracy)}"
         return f"{unsure}; {_name(best)} lowers it to {_leak(best)}, at an accuracy of {accuracies}."
+
+
+def defence_capabilities(report: AttackReport) -> dict[tuple[str, str], float]:
+    """VFLAIR's Defence Capability Score of each system and defence against attacks on labels (T-DCS).
+
+    "VFLAIR: A Research Library and Benchmark for Vertical Federated Learning" (Zou et al., ICLR 2024), equation 1: of
+    each attack 1/(1 + √((1 - β) max(0, AP - AP*)² + β max(0, MP* - MP)²)), where AP is the attack's success and MP the
+    test accuracy; by the authors' code β = 1/2, AP* = 0, and MP* is the accuracy without a defence. The score of a type
+    of attacks is the mean over them. It counts what an attack reaches without the protocol, too; leakage does not.
+    """
+    plain = {row.system: row.accuracy for row in report.trained if row.defence == NO_DEFENCE}
+    scores = {}
+    for row in report.trained:
+        best = plain.get(row.system)
+        cells = [report.worst(row.system, row.defence, attack) for attack in report.attacks]
+        reached = [cell.success for cell in cells if cell is not None and cell.success is not None]
+        if best is not None and row.accuracy is not None and reached:
+            lost = max(0.0, best - row.accuracy)
+            own = [1 / (1 + math.sqrt((max(0.0, success) ** 2 + lost**2) / 2)) for success in reached]
+            scores[row.system, row.defence] = sum(own) / len(own)
+    return scores
 
 
 def defence_frontiers(report: AttackReport) -> tuple[DefenceFrontier, ...]:

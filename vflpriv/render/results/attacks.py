@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from vflpriv.common import formatting as f
+from vflpriv.core.attack import NO_DEFENCE
 from vflpriv.core.claims import Verdict
 from vflpriv.render import document as d
 from vflpriv.render.plots.defences import defence_plot, point_mark
@@ -14,7 +15,7 @@ from vflpriv.render.results.features import features_section, refused_cell, refu
 from vflpriv.render.shared import cell_level, contest_cells, leak_points, names_of_rows
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Contest, TrainedRow, contests_of
 from vflpriv.report.attacks import Cell as AttackCell
-from vflpriv.report.defences import DefenceFrontier, DefencePoint, defence_frontiers
+from vflpriv.report.defences import DefenceFrontier, DefencePoint, defence_capabilities, defence_frontiers
 
 __all__ = ["attacks_document"]
 
@@ -24,6 +25,10 @@ _SHOWN_LIMITS = 3
 _EXPLAINED = (
     "Points by which success exceeds chance and the same adversary without the protocol, through the view that gains "
     "most (share of right guesses below). Coloured where the interval lies above zero."
+)
+_CAPABILITY = (
+    "DCS is VFLAIR’s Defence Capability Score, 1 at best: it falls with the mean success of these attacks, chance "
+    "included, and with the test accuracy that is lost."
 )
 _FRONTIER = (
     "Every defence at every strength: how much the attack on labels that gains most learns beyond its baseline, and "
@@ -172,6 +177,7 @@ def _matrix(report: AttackReport) -> d.Table:
     trained = [row for row in report.trained if row.not_applicable is None]
     names = names_of_rows((row.system, row.defence) for row in trained)
     reasons = {key: number for number, key in enumerate(report.reasons, 1)}
+    scores = defence_capabilities(report) if any(row.defence != NO_DEFENCE for row in trained) else {}
 
     def leakage(attack: str, pair: tuple[str, TrainedRow]) -> d.Cell:
         row = pair[1]
@@ -182,16 +188,22 @@ def _matrix(report: AttackReport) -> d.Table:
         detail = (f"{success}, {f.clean(cell.adversary)}",)
         return d.Cell(leak_points(cell.leakage), below=success, detail=detail, tone=f"leak{cell_level(cell)}")
 
+    def score(pair: tuple[str, TrainedRow]) -> str:
+        value = scores.get((pair[1].system, pair[1].defence))
+        return f.NOTHING if value is None else f"{value:.3f}"
+
     columns = [
         d.Column("system/  defence", lambda pair: pair[0], only=d.TERMINAL),
         d.Column("System", lambda pair: pair[1].system, only=d.WRITTEN | d.PAGE),
         d.Column("Defence", lambda pair: pair[1].defence, only=d.WRITTEN | d.PAGE),
         d.Column(">Test accuracy", lambda pair: f.percent(pair[1].accuracy), "test/accuracy"),
+        *((d.Column(">DCS", score, only=d.WRITTEN | d.PAGE),) if scores else ()),
         *(d.Column(f">{attack}", partial(leakage, attack), _short(attack)) for attack in report.attacks),
     ]
     title = f"Leakage in points: success beyond chance and beyond the adversary by itself, mean of {report.seeds} seeds"
     rows = list(zip(names, trained, strict=True))
-    return d.Table(columns, rows, title=title, caption=_EXPLAINED, place="matrix-caption")
+    caption = f"{_EXPLAINED} {_CAPABILITY}" if scores else _EXPLAINED
+    return d.Table(columns, rows, title=title, caption=caption, place="matrix-caption")
 
 
 def _short(attack: str) -> str:
