@@ -19,6 +19,7 @@ from vflpriv.audits.flow.loss import Loss
 from vflpriv.audits.flow.observation import Observation, observe
 from vflpriv.audits.flow.plain.wire import View
 from vflpriv.audits.flow.sources import TracedPair, traceable
+from vflpriv.audits.statistics.losses import epsilon_of_losses, mu_of_losses, p_value_losses
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import register
 from vflpriv.core.audit import (
@@ -33,7 +34,7 @@ from vflpriv.core.audit import (
     measured,
     untested,
 )
-from vflpriv.core.budgets import epsilon_of, mu_of_pure
+from vflpriv.core.budgets import delta_of, epsilon_of, mu_of_pure
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import Offer, Source
 from vflpriv.core.units import Unit
@@ -42,6 +43,8 @@ __all__ = ["FlowAudit", "FlowSettings"]
 
 _SAME = 1e-6
 """A figure that two transcripts agree on so closely, relative to its size, does not depend on what was sent."""
+_DRAWS = 200
+"""Transcripts along which the loss is drawn where it follows them."""
 _FIRST = 20
 """Rounds that are followed first: where they refute a claim, the others are not."""
 _THIS_PAIR = "of this pair of worlds; other pairs may differ more"
@@ -210,6 +213,9 @@ class _Traces:
                 finding = measured(FlowAudit.name, measurement.method, claim, measurement, context)
                 return replace(finding, repair=_repair(measurement, claim))
             reasons.append(self._along[claim.key])
+            drawn = self._drawn(claim, context, rounds) if rounds == self._rounds else None
+            if drawn is not None and drawn.verdict is Verdict.VIOLATED:
+                return drawn
         if reasons:
             return _unexplained(claim, first, reasons)
         if figures.most > _claimed(claim) * (1 + ROUNDING):
@@ -217,6 +223,37 @@ class _Traces:
             return _unexplained(claim, first, [f"{between}, and {_claimed(claim):.4g} is claimed"])
         if figures.least == 0 < figures.most:
             return _sealed(claim, measurement, figures)
+        return measured(FlowAudit.name, measurement.method, claim, measurement, context)
+
+    def _drawn(self, claim: Claim, context: AuditContext, rounds: int) -> Finding | None:
+        """The claim against draws of the loss, where the figure follows what was sent; None if there are none."""
+        pair = self._pair(claim)
+        losses = None if pair.losses is None else pair.losses(rounds, _DRAWS)
+        if losses is None:
+            return None
+        decides, confidence = _decides(claim), context.confidence
+        by_mu = decides == MU
+        mu = mu_of_losses(losses, confidence) if by_mu else None
+        epsilon = epsilon_of_losses(losses, claim.delta, confidence) if claim.delta else 0.0
+        at = (0.0, delta_of(claim.mu, 0.0)) if by_mu else (claim.epsilon, claim.delta)
+        measurement = Measurement(
+            unit=claim.unit,
+            view=claim.adversary,
+            method="draws of the loss",
+            outcome=f"{pair.what}: exact losses along {len(losses)} transcripts of {rounds} rounds",
+            decides=decides,
+            mu=mu,
+            epsilon=epsilon,
+            delta=claim.delta,
+            confidence=confidence,
+            p_value=p_value_losses(losses, *at),
+            trials=len(losses),
+            assumptions=(_THIS_PAIR,),
+            witness=pair.what,
+            tool="draws of the loss",
+            description="the two worlds of one traced training",
+            effort=f"{pair.what}: {len(losses)} pairs of trainings",
+        )
         return measured(FlowAudit.name, measurement.method, claim, measurement, context)
 
     def _measurement(

@@ -6,25 +6,38 @@ streams are announced to the tracer, which sees no operation of theirs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.plain.twins import root_seed
 from vflpriv.audits.flow.plain.wire import FlowWire, Party, Program, View
-from vflpriv.audits.twins.pairs import TwinCanary, in_world
+from vflpriv.audits.twins.pairs import TwinCanary, in_world, run_twins
 from vflpriv.audits.twins.probes import CanaryProbe, Released, in_worlds
+from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream
 from vflpriv.core.canaries import Canary
 from vflpriv.core.data import VerticalData
 from vflpriv.core.engine import Contributions, Engine, ReleasePoint
 from vflpriv.core.systems import System
+from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message, Wire
 from vflpriv.core.wire import Party as Link
 
-__all__ = ["MODEL", "at_clip_moved", "at_clip_program", "changed_features", "engine_program", "private_data"]
+__all__ = [
+    "MODEL",
+    "at_clip_moved",
+    "at_clip_program",
+    "changed_features",
+    "engine_program",
+    "loss_draws",
+    "private_data",
+]
 
 MODEL = "model"
 """Who is given the trained parameters of all parties, and nothing else."""
@@ -81,6 +94,27 @@ def at_clip_moved(system: System, canary: Canary) -> list[list[tuple[Message, fl
 def _apart(value: Released) -> float:
     assert value.worlds is not None
     return float(value.worlds.double().diff(dim=1).square().sum()) / value.std**2
+
+
+def loss_draws(system: System, canary: TwinCanary, adversary: Adversary, rounds: int, draws: int) -> Floats | None:
+    """The loss of a pair along so many transcripts of its first world, each of a training of its own.
+
+    None where something differs that the adversary is not shown, or under noise that is not Gaussian: its loss is
+    another one then. A training that leaves the numbers counts as one that tells nothing.
+    """
+    gaussian = {release.kind for release in system.ledger.releases if release.noise.white}
+    total, devices = torch.zeros(draws, dtype=torch.float64), system.schedule.devices
+    for twins in islice(run_twins(system, [canary] * draws), rounds):
+        for own, other in zip(*twins.values, strict=True):
+            first = own.noiseless.double()
+            gap, noise = other.noiseless.double() - first, own.released.double() - first
+            if not bool(gap.any()):
+                continue
+            if own.message is None or own.kind not in gaussian or not adversary.sees(own.message, devices):
+                return None
+            total += (gap * (gap / 2 - noise)).reshape(draws, -1).sum(1) / own.std**2
+    losses = total.numpy()
+    return np.where(np.isfinite(losses), losses, -math.inf)
 
 
 class _AtClip(CanaryProbe):

@@ -15,11 +15,14 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
-from vflpriv.audits.flow.engines import at_clip_moved, at_clip_program, changed_features, engine_program
+from vflpriv.audits.flow.engines import at_clip_moved, at_clip_program, changed_features, engine_program, loss_draws
 from vflpriv.audits.flow.plain.wire import Program, View
 from vflpriv.audits.twins.pairs import TwinCanary, plan_twins, run_twins
 from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.two_world.methods import Ratio, choose
+from vflpriv.common.memory import budget
+from vflpriv.common.numerics import Floats
+from vflpriv.common.seeds import derive
 from vflpriv.common.store import Store
 from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Claim
@@ -28,6 +31,7 @@ from vflpriv.core.systems import Offer, Source, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
+from vflpriv.training.memory import replica_bytes
 
 __all__ = ["Traceable", "TracedPair", "traceable"]
 
@@ -42,6 +46,8 @@ class TracedPair:
     """So many rounds of the training, over the wire that it is called with."""
     squares: Callable[[], Sequence[float]] | None = None
     """Of each round of a plain training, the squared distance of the worlds in units of the noise, if that is known."""
+    losses: Callable[[int, int], Floats | None] | None = None
+    """The loss along transcripts of their own, of so many rounds, so many of them; None where it is not known."""
     at_clip: TracedPair | None = None
     """The worlds in which what is noised lies as far apart as its clip allows; None where nothing is known of that."""
 
@@ -116,7 +122,13 @@ class _EnginePairs:
         def program(first: int) -> Program:
             return engine_program(self._system, canary, view=view, rounds=first)
 
-        return TracedPair(what=canary.what, program=program, at_clip=self._at_clip(claim, view))
+        def losses(first: int, draws: int) -> Floats | None:
+            # The pair was chosen by what it does under the system's own draws.
+            others = replace(self._system, seed=derive(self._system.seed, "canary", draws))
+            room = budget(others.torch_device) // max(1, 2 * replica_bytes(others))
+            return loss_draws(others, canary, _followed(claim.adversary, view), first, min(draws, max(1, room)))
+
+        return TracedPair(what=canary.what, program=program, losses=losses, at_clip=self._at_clip(claim, view))
 
     def _at_clip(self, claim: Claim, view: View) -> TracedPair | None:
         """The worst-case canary of trials in two worlds, where their scores are likelihood ratios."""

@@ -16,15 +16,17 @@ import numpy as np
 from vflpriv.audits.statistics.bounds import check_alpha
 from vflpriv.common.numerics import Floats
 
-__all__ = ["mean_bounds", "p_value_mean"]
+__all__ = ["FINE", "mean_bounds", "p_value_mean"]
 
 _STAKES = np.array([0.2, 0.6, 1.0])
 """The stakes κ whose capitals are averaged."""
+FINE = 2.0 ** -np.arange(12)
+"""Stakes for values that are nearly all zero, of which a large stake loses nearly all."""
 _PARTS, _STEPS = 16, 15
 """A bound is looked for among 16¹⁵ places between 0 and 1, in a sixteenth of what is left at each step."""
 
 
-def p_value_mean(values: Sequence[float], bound: float) -> float:
+def p_value_mean(values: Sequence[float], bound: float, stakes: Floats = _STAKES) -> float:
     """The p-value of "the expected value of each of these independent values in [0, 1] is at most `bound`".
 
     >>> p_value_mean([0.3, 0.31, 0.29], 0.3), p_value_mean([0.9] * 8, 0.1) < 1e-6, p_value_mean([0.9], 0.1) > 0.1
@@ -35,7 +37,7 @@ def p_value_mean(values: Sequence[float], bound: float) -> float:
         raise ValueError(f"Expected a bound={bound} between 0 and 1.")
     if bound == 0:
         return 0.0 if x.any() else 1.0
-    return float(_p_values(x, np.array([bound]))[0])
+    return float(_p_values(x, np.array([bound]), stakes)[0])
 
 
 def _checked(values: Sequence[float]) -> Floats:
@@ -45,10 +47,10 @@ def _checked(values: Sequence[float]) -> Floats:
     return x
 
 
-def _p_values(x: Floats, bounds: Floats) -> Floats:
+def _p_values(x: Floats, bounds: Floats, stakes: Floats = _STAKES) -> Floats:
     """Of each of several bounds, none of them zero."""
     with np.errstate(divide="ignore", over="ignore"):
-        capital = np.log1p(_STAKES[:, None, None] * (x / bounds[:, None] - 1)).sum(axis=2)
+        capital = np.log1p(stakes[:, None, None] * (x / bounds[:, None] - 1)).sum(axis=2)
         largest = capital.max(axis=0)
         p_values: Floats = np.minimum(1.0, np.exp(-largest) / np.exp(capital - largest).mean(axis=0))
     return p_values

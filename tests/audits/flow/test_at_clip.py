@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests.support import make_system
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.audits.flow.audit import FlowAudit, FlowSettings
+from vflpriv.audits.flow.engines import loss_draws
 from vflpriv.audits.flow.observation import observe
 from vflpriv.audits.flow.plain.wire import bits
 from vflpriv.audits.flow.sources import TracedPair, traceable
+from vflpriv.audits.twins.pairs import plan_twins
 from vflpriv.core.audit import AuditContext, Finding
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 ROUNDS = 3
 
@@ -101,6 +106,46 @@ def test_what_labels_do_not_reach_is_not_moved_by_a_label_at_the_clip() -> None:
     assert judged(system, claim_of(accounted(system, claim), unit=Unit.LABEL, view="eavesdropper")).verdict is (
         Verdict.CONSISTENT
     )
+
+
+def test_a_figure_that_follows_the_transcript_is_tested_by_draws_of_the_loss() -> None:
+    """Margin: 200 losses refute the published clip at p below 1e-20; 1e-6 is asked for."""
+    system = make_system("dpzv-joint", rounds=12, noise_std=5.0, clip_rule="paper")
+    refuted = judged(system, claim_of(0.5, unit=Unit.LABEL, view="eavesdropper"))
+    assert refuted.verdict is Verdict.VIOLATED
+    assert refuted.measurement is not None
+    assert (refuted.measurement.method, refuted.trials) == ("draws of the loss", 200)
+    assert refuted.p_value is not None
+    assert refuted.p_value < 1e-6
+    assert refuted.figure > 0.5
+    # What is hidden from the adversary, and differs, is no part of the loss in its view.
+    device = judged(system, claim_of(0.5, unit=Unit.LABEL, view="device"))
+    assert device.measurement is None or device.measurement.method != "draws of the loss"
+
+
+@pytest.mark.parametrize(
+    ("variant", "unit", "view", "changes"),
+    [
+        ("dpzv-joint", Unit.LABEL, "eavesdropper", {"noise_std": 3.0}),
+        ("split-client", Unit.FEATURES, "server", {"noise_std": 40.0}),
+    ],
+)
+def test_draws_of_the_loss_are_log_likelihood_ratios(
+    variant: str, unit: Unit, view: str, changes: dict[str, float]
+) -> None:
+    """One over the likelihood ratio is 1 on average in the first world, however distances follow what was sent.
+
+    Margin: the mean of 1,000 lies within 5 standard errors of 1, and 10 away if noise is told to be √2 times as large.
+    """
+    system = make_system(variant, rounds=4, **changes)
+    canary = next(canary for canary in plan_twins(system, [unit]) if canary.unit is unit)
+    losses = loss_draws(system, canary, Adversary(view), 4, 1000)
+    assert losses is not None
+    inverse = np.exp(-losses)
+    assert losses.std() > 0.1
+    assert abs(inverse.mean() - 1) < 5 * inverse.std() / math.sqrt(len(losses))
+    wrong = np.exp(-losses / 2)
+    assert 1 - wrong.mean() > 5 * wrong.std() / math.sqrt(len(losses))
 
 
 def test_a_single_element_of_any_stride_has_bytes() -> None:
