@@ -135,7 +135,8 @@ def test_draws_of_the_loss_are_log_likelihood_ratios(
 ) -> None:
     """One over the likelihood ratio is 1 on average in the first world, however distances follow what was sent.
 
-    Margin: the mean of 1,000 lies within 5 standard errors of 1, and 10 away if noise is told to be √2 times as large.
+    Margin: the mean of 1,000 lies within 5 standard errors of 1, and 5 or more away, where 3 are
+    asked for, if noise is told to be √2 times as large.
     """
     system = make_system(variant, rounds=4, **changes)
     canary = next(canary for canary in plan_twins(system, [unit]) if canary.unit is unit)
@@ -145,7 +146,7 @@ def test_draws_of_the_loss_are_log_likelihood_ratios(
     assert losses.std() > 0.1
     assert abs(inverse.mean() - 1) < 5 * inverse.std() / math.sqrt(len(losses))
     wrong = np.exp(-losses / 2)
-    assert 1 - wrong.mean() > 5 * wrong.std() / math.sqrt(len(losses))
+    assert 1 - wrong.mean() > 3 * wrong.std() / math.sqrt(len(losses))
 
 
 def test_a_single_element_of_any_stride_has_bytes() -> None:
