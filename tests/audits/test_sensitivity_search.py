@@ -229,6 +229,8 @@ def test_units_that_replace_a_record_share_a_search_and_others_do_not(monkeypatc
     expected += [Unit.RECORD, Unit.ADD_REMOVE, Unit.CLIENT_ZERO, Unit.CLIENT]
     assert [unit for unit, *_ in searched] == expected
     assert {(size, seed) for _, size, seed in searched} == {(7, 9)}
+    scalar = pairs[: len(SCALAR.sensitivity)]
+    assert [p.proved for p in scalar] == pytest.approx([p.declared for p in scalar])
     told = {(p.unit, p.published): (p.observed, p.declared) for p in pairs[len(SCALAR.sensitivity) :]}
     assert told[Unit.RECORD, False] == told[Unit.FEATURES, False] == (5.0, 6.0)
     assert told[Unit.CLIENT_ZERO, True] == (7.0, 3.0)

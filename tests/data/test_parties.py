@@ -68,6 +68,17 @@ def test_each_file_is_a_device_and_each_value_of_a_text_column_a_column(make: Ma
         assert float(numbers.std(unbiased=False)) == pytest.approx(1, abs=1e-6)
 
 
+def test_no_party_is_left_out_unsaid(make: Make) -> None:
+    upper = make()
+    (upper / "shop.csv").rename(upper / "SHOP.CSV")
+    assert load("csv", folder=upper).devices == 2
+    for make_entry, why in ((Path.mkdir, "Is a directory"), (lambda path: path.symlink_to("gone"), "No such file")):
+        folder = make()
+        make_entry(folder / "third.csv")
+        with pytest.raises(InputError, match=rf"third.csv': expected a file that can be read \({why}"):
+            load("csv", folder=folder)
+
+
 def test_lines_are_joined_by_ids_and_their_order_changes_nothing(make: Make) -> None:
     data = load("csv", folder=make())
     ages = torch.cat([data.blocks[0][:, 0], data.test_blocks[0][:, 0]])

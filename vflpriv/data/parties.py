@@ -63,7 +63,7 @@ def _tables(dataset: Dataset, folder: Path) -> tuple[Table, list[Table]]:
     if not folder.is_dir():
         raise InputError("data.folder", str(folder), f"a folder; put {dataset.by_hand}")
     # What is no file, such as a link to nothing, is an error where it is read: a party must not be left out unsaid.
-    paths = [path for path in folder.glob("*.csv") if not path.is_dir() and not path.name.startswith(".")]
+    paths = [path for path in folder.iterdir() if path.suffix.lower() == ".csv" and not path.name.startswith(".")]
     if folder / LABELS not in paths:
         raise InputError("data.folder", str(folder), f"{LABELS} in it; put {dataset.by_hand}")
     parties = sorted((path for path in paths if path.name != LABELS), key=_by_numbers)
