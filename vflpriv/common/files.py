@@ -36,6 +36,7 @@ __all__ = [
     "SIGNING_KEY",
     "Content",
     "Seal",
+    "Sealing",
     "atomically",
     "claimed_seal",
     "opened",
@@ -211,9 +212,33 @@ def _field(content: memoryview) -> tuple[int, int]:
     return field.span(1)
 
 
-def _checksum(what: str, content: memoryview, start: int, end: int, *, signed: bool) -> str:
+class Sealing:
+    """A file that is sealed while it is written, whose head with a blank seal is known; `what` is as in `sealed`."""
+
+    def __init__(self, what: str, head: bytes, key: bytes | None) -> None:
+        self.place, end = _field(memoryview(head))
+        """Where in the file the seal is to be written."""
+        self._total, self._key = _began(what, signed=key is not None), key
+        for part in (head[: self.place], BLANK.encode(), head[end:]):
+            self._total.update(part)
+
+    def update(self, content: Content) -> None:
+        """The file goes on with this."""
+        self._total.update(content)
+
+    def seal(self) -> Seal:
+        """The seal of what has been written."""
+        checksum = self._total.hexdigest()
+        return Seal(checksum, _NO_MARK if self._key is None else _mark(checksum, self._key))
+
+
+def _began(what: str, *, signed: bool) -> hashlib._Hash:
     # Whether there is a mark is part of it: one that damage made of the zeros is found without a key.
-    total = hashlib.sha256(what.encode() + (b"\1" if signed else b"\0"))
+    return hashlib.sha256(what.encode() + (b"\1" if signed else b"\0"))
+
+
+def _checksum(what: str, content: memoryview, start: int, end: int, *, signed: bool) -> str:
+    total = _began(what, signed=signed)
     for part in (content[:start], BLANK.encode(), content[end:]):
         total.update(part)
     return total.hexdigest()

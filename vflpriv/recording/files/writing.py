@@ -3,51 +3,69 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from vflpriv.common.files import BLANK, SEAL, atomically, sealed
+from vflpriv.common.files import BLANK, SEAL, Sealing, atomically
 from vflpriv.recording.files.format import link_of
-from vflpriv.recording.files.stored import file_hash, mapped
+from vflpriv.recording.files.stored import file_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["BackgroundWriter", "Chain", "write_tensors"]
 
+_DTYPES = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+}
+"""What the safetensors format calls the types that transcripts may have."""
+_ALIGNED, _PART = 8, 1 << 18
 _WAITING = 1
 """Files that may wait to be written; a training that is faster than the disk waits for it."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a safetensors file that a reader sees as a whole or not at all, and return its SHA-256."""
+    from safetensors.torch import save_file  # imports torch, which recording needs and importing does not
+
     with atomically(path, durable=True) as temporary:
-        _write(temporary, tensors)
+        save_file({key: value.contiguous() for key, value in tensors.items()}, temporary)
         return file_hash(temporary)
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    from safetensors.torch import save_file  # imports torch, which recording needs and importing does not
+def _head(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """The head of a safetensors file with these tensors, one after another."""
+    entries: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.nbytes
+        dtype = _DTYPES[str(tensor.dtype).removeprefix("torch.")]
+        entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    padded = text.ljust(-(-len(text) // _ALIGNED) * _ALIGNED)
+    return len(padded).to_bytes(8, "little") + padded
 
-    save_file({key: value.contiguous() for key, value in tensors.items()}, path, metadata=dict(metadata or {}))
-    if metadata is not None and len(metadata) > 1:
-        _order_metadata(path)
 
+def _parts(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes of a tensor, in parts that stay in the cache between what reads them."""
+    import torch
 
-def _order_metadata(path: Path) -> None:
-    """Put the metadata in alphabetical order: safetensors writes it in any, and equal recordings have equal hashes."""
-    with path.open("r+b") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-        ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
-        if len(ordered) == size:
-            file.seek(8)
-            file.write(ordered)
+    content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+    for start in range(0, len(content), _PART):
+        yield content[start : start + _PART].data
 
 
 class Chain:
@@ -60,13 +78,18 @@ class Chain:
 
     def write(self, path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
         """Write the next file."""
-        with atomically(path, durable=True) as temporary:
-            _write(temporary, tensors, {**metadata, SEAL: BLANK})
-            # The file is sealed in its place: a copy of it in memory would take as long as writing it.
-            (before, digits, _), seal = sealed(link_of(self.run, self.files, self.last), mapped(temporary), self.key)
-            with temporary.open("r+b") as file:
-                file.seek(len(before))
-                file.write(digits)
+        ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+        head = _head(ordered, {**metadata, SEAL: BLANK})
+        sealing = Sealing(link_of(self.run, self.files, self.last), head, self.key)
+        with atomically(path, durable=True) as temporary, temporary.open("wb", buffering=0) as file:
+            file.write(head)
+            for tensor in ordered.values():
+                for part in _parts(tensor):  # read once: a file that is sealed afterwards is read again
+                    sealing.update(part)
+                    file.write(part)
+            seal = sealing.seal()
+            file.seek(sealing.place)
+            file.write((seal.checksum + seal.mark).encode())
         self.files, self.last = self.files + 1, seal.checksum
 
 

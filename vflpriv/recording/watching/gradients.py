@@ -45,6 +45,8 @@ class Listening:
     def be_last(self) -> None:
         """A pass begins: whatever hooks others have registered meanwhile come before ours."""
         for handle, node, received in self._waiting:
-            handle.remove()
-            node.register_prehook(received)
+            hooks = handle.hooks_dict_ref()
+            if hooks is not None and next(reversed(hooks)) != handle.id:
+                handle.remove()
+                node.register_prehook(received)
         self._waiting.clear()

@@ -34,7 +34,8 @@ class Call:
     """One pass through a party's module."""
 
     def __init__(self, device: int, round_: Round, rows: Rows, sent: Tensor, *, training: bool) -> None:
-        self.device, self.round, self.rows, self.sent, self.training = device, round_, rows, sent, training
+        self.device, self.round, self.rows, self.training = device, round_, rows, training
+        self.sent = sent.detach()  # its graph would hold on to the hook that holds on to this call
         self.listened = sent.requires_grad
         """Whether the gradient by this output is seen; a checkpoint's only by that of a second pass."""
         self.copies: list[Tensor] = []
