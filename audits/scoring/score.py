@@ -47,7 +47,7 @@ class Measure:
 SHARE = Measure(name="share", least=0.0, least_leakage=-1.0, over="trainings")
 R2 = Measure(name="R²", least=-math.inf, least_leakage=-math.inf, over="records")
 AUC = Measure(name="AUC", least=0.0, least_leakage=-math.inf, over="records")
-TOKENS = Measure(name="tokens", least=0.0, least_leakage=-1.0, over="records")
+TOKENS = Measure(name="tokens", least=0.0, least_leakage=-1.0, over="both")
 MEMBERSHIP = Measure(name="AUC", least=0.0, least_leakage=-1.0, over="both")
 _LEAST_FIGURE = {"ssim": -1.0, "advantage": -1.0, "found": 0.0, "rarely_found": 0.0, "exact": 0.0, "rouge": 0.0}
 """The least value of each of `Score.figures`; the largest is 1."""

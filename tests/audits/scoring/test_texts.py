@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from vflpriv.audits.scoring.score import mean_score
 from vflpriv.audits.scoring.texts import rouge_l, token_score
 from vflpriv.core.attack import Guess
 
@@ -64,3 +65,12 @@ def test_where_all_texts_agree_an_interval_is_left():
     assert 0.85 < right.low < 0.95
     assert (wrong.value, wrong.low) == (0.0, 0.0)
     assert 0.05 < wrong.high < 0.15
+
+
+def test_trainings_that_agree_leave_the_interval_over_texts():
+    truth = torch.randint(1, 50, (40, 6), generator=torch.Generator().manual_seed(0))
+    mean = mean_score([scored(truth, truth), scored(truth, truth)], confidence=0.95)
+    assert (mean.value, mean.high) == (1.0, 1.0)
+    assert 0.85 < mean.low < 0.95
+    assert mean.leakage.low == pytest.approx(mean.low - mean.chance)
+    assert 0.85 < mean.figures["exact"].low < 0.95
