@@ -141,7 +141,7 @@ def audit_system(
     if claimed:
         progress.stage(f"{system.key}: {section.audit.success_trainings} trainings, attacks that claims are about")
     repeated = _repeat(system, claimed, section.audit.success_trainings, config.confidence, progress)
-    on_features = _on_claimed_features(system, section.audit.attacks, section.audit.success_trainings, config, progress)
+    on_features = _on_claimed_features(system, section.audit.success_trainings, config, progress)
     cells: list[FeatureCell] = []
     if features.trainings():
         progress.stage(f"{system.key}: features")
@@ -185,14 +185,15 @@ def _repeat(
     return tuple(trier.attempt(attack, view) for attack in attacks for view in views)
 
 
-def _on_claimed_features(
-    system: System, names: tuple[str, ...] | None, trainings: int, config: Config, progress: Progress
-) -> tuple[Attempt, ...]:
-    """Attacks on features that claims are about, through the views of these, in several trainings at once."""
+def _on_claimed_features(system: System, trainings: int, config: Config, progress: Progress) -> tuple[Attempt, ...]:
+    """Attacks on features that claims are about, through the views of these, in several trainings at once.
+
+    `audit.attacks` names attacks on labels alone, so that these are always tried.
+    """
     attempts: list[Attempt] = []
     for claim in system.success_claims:
         attack = find("attack", claim.attack)
-        if attack.target != "labels" and (names is None or attack.name in names):
+        if attack.target != "labels":
             progress.stage(f"{system.key}: {trainings} trainings, {attack.name}")
             trials = replace(trials_of(config, system), seeds=trainings)
             attempts += trials.run([attack()], claim.adversary.each(system.data.devices), advance=progress.advance)
