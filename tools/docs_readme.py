@@ -1,7 +1,7 @@
 """What the README shows of the program, made by the program: `python -m tools.docs_readme` rewrites these parts of it.
 
-Between the marks `demo` stands what `vflpriv demo` prints, between the marks `found` a table of findings, each with its
-command. No figure is typed.
+Between the marks `trace` stands what `vflpriv trace` says of the script above it, between the marks `found` a table of
+findings, each with its command. No figure is typed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -22,21 +21,24 @@ from vflpriv.experiments.frontier.result import FrontierReport
 from vflpriv.experiments.reproduce.result import Reproduction
 from vflpriv.report.rows import USEFUL
 
-__all__ = ["demo_output", "found_table", "write_readme"]
+__all__ = ["found_table", "trace_output", "write_readme"]
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 _ASKED = 1.0
 """The ε for which a visitor asks what to use."""
 
 
-def demo_output() -> str:
-    """What `vflpriv demo` prints at 80 columns, as a block."""
-    command = [sys.executable, "-m", "vflpriv", "demo", "--quiet"]
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+def trace_output() -> str:
+    """What `vflpriv trace` prints of the script at 80 columns, without the ledger, as a block."""
+    command = [sys.executable, "-m", "vflpriv", "trace", "lender.py", "--quiet"]
+    done = subprocess.run(
+        command, cwd=README.parent / "examples" / "trace", check=False, capture_output=True, text=True
+    )
     lines = [line.rstrip() for line in done.stdout.splitlines()]
-    first, last = (next(i for i, line in enumerate(lines) if line.startswith(word)) for word in ("claim", "next:"))
-    return fence("text", "\n".join(lines[first:last]))
+    first, last = (
+        next(i for i, line in enumerate(lines) if line.startswith(word)) for word in ("What leaves", "The ledger")
+    )
+    return fence("text", "\n".join(lines[first:last]).rstrip())
 
 
 def found_table(results: Path = RESULTS) -> str:
@@ -126,7 +128,7 @@ def _frontier(results: Path, unit: str) -> tuple[str, str]:
 def write_readme(path: Path = README) -> None:
     """Write both parts anew."""
     text = path.read_text("utf-8")
-    for name, content in (("demo", demo_output()), ("found", found_table())):
+    for name, content in (("trace", trace_output()), ("found", found_table())):
         text = with_part(text, name, content)
     path.write_text(text, encoding="utf-8")
 

@@ -92,6 +92,8 @@ _BOTH = "vflpriv attack --only split-halves --only split-rare"
 _EXPERIMENTS = ("vflpriv reproduce", "vflpriv frontier")
 """Published tables and searches for the best accuracy; their pages have the commands of committed results."""
 
+REPOSITORY = "https://github.com/vflpriv/vflpriv"
+"""Where the package can be installed from until there is a release."""
 ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED, *_FRAMEWORKS, _BOTH, *_EXPERIMENTS)
 """Beginnings of commands that set up environments or run for long, unless `FLAGS` has them: targets, folders, extras,
 profiles and candidates are looked for."""
@@ -118,6 +120,8 @@ def check(words: Sequence[str], root: Path) -> None:
         for word in words[2:]:
             if word in ("--extra-index-url", CPU_WHEELS):
                 continue
-            path, _, extra = word.removesuffix("]").partition("[")
-            assert word in ("-e", "-c") or path == "vflpriv" or (root / path).exists(), words
+            name, at, address = word.partition(" @ ")
+            assert not at or address == f"git+{REPOSITORY}", words
+            path, _, extra = name.removesuffix("]").partition("[")
+            assert word in ("-e", "-c") or (path == "vflpriv" and at) or (root / path).exists(), words
             assert not extra or extra in extras, words

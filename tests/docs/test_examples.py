@@ -39,7 +39,7 @@ def test_the_example_workflow_gates_on_a_committed_baseline(monkeypatch, capsys,
     assert run(monkeypatch, capsys, "audit", "audit.toml", "--out", ".", "-q", "--format", "json")[0] == 0
     Path("report.json").rename("baseline.json")
     install, *rest = commands(WORKFLOW, "audit")
-    assert (install[:2], install[-1]) == (["pip", "install"], "vflpriv")
+    assert (install[:2], install[-1]) == (["pip", "install"], "vflpriv @ git+https://github.com/vflpriv/vflpriv")
     assert [program for program, *_ in rest] == ["vflpriv", "echo", "vflpriv"]
     rest = [command for command in rest if command[0] == "vflpriv"]
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))

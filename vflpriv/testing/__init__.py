@@ -2,7 +2,7 @@
 
     from vflpriv.testing import assert_epsilon, assert_sensitivity, neighbouring_rows
 
-A failure names the witness or the measured figure. Needs Hypothesis: `pip install 'vflpriv[test]'`.
+A failure names the witness or the measured figure. Needs Hypothesis: `pip install 'vflpriv[test] @ git+https://github.com/vflpriv/vflpriv'`.
 """
 
 from __future__ import annotations

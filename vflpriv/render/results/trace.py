@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vflpriv.common import formatting as f
 from vflpriv.render import document as d
@@ -26,7 +26,7 @@ def _blocks(report: TraceReport) -> Iterator[d.Block]:
     size = f"{report.records} records, {report.devices} devices"
     yield d.Paragraph(f"{report.script}: {size}, {report.followed} of {report.rounds} rounds followed")
     yield d.Table(_MESSAGES, _grouped(report.messages), title="What leaves, where one unit differs")
-    yield d.Table(_pairs(report), report.pairs, title=f"The ε that this has, in all {report.rounds} rounds")
+    yield d.Table(_pairs(report), _alike(report.pairs), title=f"The ε that this has, in all {report.rounds} rounds")
     read = [
         f"{row.attack} reads {f.percent(row.success)} of labels off what {row.view} sees; guessing alone gets "
         f"{f.percent(row.chance)}"
@@ -55,12 +55,21 @@ def _grouped(rows: Sequence[TracedKindRow]) -> list[TracedKindRow]:
     for row in rows:
         groups.setdefault((row.unit, row.kind, row.state, row.where), []).append(row)
     views = {unit: len({row.view for row in rows if row.unit == unit}) for unit in {row.unit for row in rows}}
-    return [
-        own[-1].model_copy(
-            update={"view": "any" if len(own) == views[own[0].unit] > 1 else ", ".join(row.view for row in own)}
-        )
-        for own in groups.values()
-    ]
+    return [own[-1].model_copy(update={"view": _views(own, views)}) for own in groups.values()]
+
+
+def _alike(rows: Sequence[PairRow]) -> list[PairRow]:
+    """Views with the same figures are one row."""
+    groups: dict[tuple[object, ...], list[PairRow]] = {}
+    for row in rows:
+        groups.setdefault((row.unit, row.what, row.claimed, _accounted(row), _pair(row)), []).append(row)
+    views = {unit: len({row.view for row in rows if row.unit == unit}) for unit in {row.unit for row in rows}}
+    return [own[-1].model_copy(update={"view": _views(own, views)}) for own in groups.values()]
+
+
+def _views(rows: Sequence[PairRow] | Sequence[TracedKindRow], views: Mapping[str, int]) -> str:
+    """The views of rows of one unit, together."""
+    return "any" if len(rows) == views[rows[0].unit] > 1 else ", ".join(row.view for row in rows)
 
 
 def _by(row: TracedKindRow) -> str:

@@ -38,7 +38,11 @@ class RayExecutor:
         self._address, self._own = address, False
         self._common: tuple[object, Any] | None = None
         if find_spec("ray") is None:
-            raise InputError(_FIELD, address or "ray", "Ray to be installed: pip install 'vflpriv[ray]'")
+            raise InputError(
+                _FIELD,
+                address or "ray",
+                "Ray to be installed: pip install 'vflpriv[ray] @ git+https://github.com/vflpriv/vflpriv'",
+            )
 
     def __enter__(self) -> RayExecutor:
         for name, value in _SETTINGS.items():

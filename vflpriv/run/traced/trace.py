@@ -34,6 +34,8 @@ __all__ = ["trace_script"]
 
 _DEVICES = 3
 """Devices that are looked at one by one."""
+_FIRST = 3
+"""Rounds that are followed first: where all views see something bare in them, the others add nothing."""
 
 
 def trace_script(
@@ -52,11 +54,8 @@ def trace_script(
         task = Task(bar, None)
         task.stage(f"{script.name}: one plain run")
         traced = TracedScript.of(script, seed)
-        rounds = enough_rounds(traced, rounds)
-        followed: list[Followed] = []
-        for unit, device, view in _pairs(traced, _units(traced, units, claims)):
-            task.stage(f"{script.name}: {unit}, seen by {view if isinstance(view, str) else 'devices'}")
-            followed.append(follow(traced, unit, device, view, rounds))
+        views = list(_pairs(traced, _units(traced, units, claims)))
+        followed, rounds = _followed(traced, views, enough_rounds(traced, rounds), task)
         task.stage(f"{script.name}: attacks")
         attacks = _attacks(script, followed, seed)
     kinds = derive(list(traced.kinds), followed)
@@ -69,7 +68,7 @@ def trace_script(
         records=traced.wire.head.records,
         devices=traced.devices,
         rounds=traced.rounds,
-        followed=min(rounds, traced.rounds),
+        followed=rounds,
         delta=delta,
         messages=tuple(row for own in followed for row in kind_rows(own)),
         pairs=tuple(pairs),
@@ -79,6 +78,23 @@ def trace_script(
         notes=tuple(_notes(script, followed)),
         ledger=derived_ledger(traced, kinds, rounds),
     )
+
+
+def _followed(
+    traced: TracedScript, views: Sequence[tuple[Unit, int | None, View]], rounds: int, task: Task
+) -> tuple[list[Followed], int]:
+    """Every unit towards every view, in so many rounds or in the first few; and in how many."""
+    rounds = min(rounds, traced.rounds)
+    for count in dict.fromkeys((min(_FIRST, rounds), rounds)):
+        followed: list[Followed] = []
+        for unit, device, view in views:
+            task.stage(f"{traced.script.name}: {unit}, seen by {view if isinstance(view, str) else 'devices'}")
+            followed.append(follow(traced, unit, device, view, count))
+            if count < rounds and not followed[-1].bare:
+                break
+        else:
+            return followed, count
+    raise AssertionError("The last count is that of all rounds, of which every view is followed.")
 
 
 def _worst(followed: Sequence[Followed], pairs: Sequence[PairRow]) -> Iterator[tuple[Followed, PairRow]]:
