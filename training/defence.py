@@ -78,8 +78,8 @@ class Guard:
         """What is sent in place of these values, (R, B, width)."""
         return Protected(values=values)
 
-    def texts(self, ids: Tensor, words: Tensor, party: int) -> Tensor:
-        """What a device trains on in place of its texts, (R or 1, N, tokens); `words` are published vectors (V, W)."""
+    def texts(self, ids: Tensor, vectors: Tensor, party: int) -> Tensor:
+        """What a device trains on in place of its texts, (R or 1, N, tokens); `vectors` are those of words, (V, W)."""
         return ids
 
     def received(self, values: Tensor, round_: int, party: int) -> Tensor:

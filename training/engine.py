@@ -131,14 +131,14 @@ class Engine(engine_contract.Engine):
     def _replace_texts(self, guard: Guard) -> None:
         """Every replica trains on what a defence leaves of all texts; labels stay as they are."""
         data, where = self.data, self.torch_device
-        everyone, words = torch.arange(data.records, device=where), word_vectors(self.settings).to(where)
+        everyone, vectors = torch.arange(data.records, device=where), word_vectors(self.settings).to(where)
         own = {m: data.features(m, everyone) for m in range(data.devices)}
         texts = {m: ids if data.differs(m) else ids.unsqueeze(0) for m, ids in own.items()}
         relabelled = data.overrides is not None and data.overrides.labels is not None
         self.data = data.override(
             range(data.records),
             labels=data.labels_of(everyone) if relabelled else None,
-            blocks={m: guard.texts(ids, words, m) for m, ids in texts.items()},
+            blocks={m: guard.texts(ids, vectors, m) for m, ids in texts.items()},
         )
 
     @abstractmethod

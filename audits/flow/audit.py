@@ -149,9 +149,9 @@ class _Traces:
         at_clip = self._at_clip(claim, context)
         if at_clip is not None and at_clip.verdict is Verdict.VIOLATED:
             return at_clip
-        found = self._after(claim, self._rounds, context) if short else first
-        clear = found.verdict is Verdict.CONSISTENT and found.measurement is not None
-        return at_clip if at_clip is not None and clear and at_clip.figure > found.figure else found
+        followed = self._after(claim, self._rounds, context) if short else first
+        clear = followed.verdict is Verdict.CONSISTENT and followed.measurement is not None
+        return at_clip if at_clip is not None and clear and at_clip.figure > followed.figure else followed
 
     def _at_clip(self, claim: Claim, context: AuditContext) -> Finding | None:
         """What is measured of the mechanism's own worst pair; None where it has none, or nothing is seen of it."""

@@ -37,7 +37,7 @@ class _TextDefence(Defence):
         return _Replaced(self, stream)
 
     @abstractmethod
-    def outputs(self, words: Tensor) -> Tensor | None:
+    def outputs(self, vectors: Tensor) -> Tensor | None:
         """(V, K) the tokens that each may be replaced by; None if that is any but padding."""
 
     @abstractmethod
@@ -51,7 +51,7 @@ class SanText(_TextDefence):
 
     "Differential Privacy for Text Analytics via Natural Text Sanitization" (Yue et al., Findings of ACL 2021),
     SanText: metric differential privacy, P[y | x] ≤ e^{ε d(x, x')} P[y | x'], since weights and their sum change by at
-    most e^{ε d/2} each. For two texts of n tokens ε is at most ε n D, with D the largest distance of two words.
+    most e^{ε d/2} each. For two texts of n tokens ε is at most ε n D, with D the largest distance of two vectors.
     """
 
     name = "santext"
@@ -62,7 +62,7 @@ class SanText(_TextDefence):
     def promise(self) -> str:
         return f"token ε = {self.epsilon:.3g} for each unit of distance"
 
-    def outputs(self, words: Tensor) -> Tensor | None:
+    def outputs(self, vectors: Tensor) -> Tensor | None:
         return None
 
     def probabilities(self, distances: Tensor) -> Tensor:
@@ -88,13 +88,13 @@ class CusText(_TextDefence):
     def promise(self) -> str:
         return f"token ε = {self.epsilon:.3g} within sets of {self.size}"
 
-    def outputs(self, words: Tensor) -> Tensor | None:
+    def outputs(self, vectors: Tensor) -> Tensor | None:
         """Sets are made greedily: of the tokens that are left the first one and those nearest to it."""
-        sets = torch.zeros(len(words), min(self.size, len(words) - 1), dtype=torch.int64, device=words.device)
-        left = torch.arange(1, len(words), device=words.device)
+        sets = torch.zeros(len(vectors), min(self.size, len(vectors) - 1), dtype=torch.int64, device=vectors.device)
+        left = torch.arange(1, len(vectors), device=vectors.device)
         while len(left):
             count = min(sets.shape[1], len(left))
-            near = torch.cdist(words[left[:1]], words[left])[0].topk(count, largest=False).indices
+            near = torch.cdist(vectors[left[:1]], vectors[left])[0].topk(count, largest=False).indices
             members = left[near]
             # The last set may be smaller: its first token then stands there several times, for all of the set alike.
             sets[members] = torch.cat((members, members[:1].expand(sets.shape[1] - count)))
@@ -115,16 +115,16 @@ class _Replaced(Guard):
     def __init__(self, defence: _TextDefence, stream: Draws) -> None:
         self._defence, self._stream = defence, stream
 
-    def texts(self, ids: Tensor, words: Tensor, party: int) -> Tensor:
-        outputs, replicas = self._defence.outputs(words), self._stream.replicas
+    def texts(self, ids: Tensor, vectors: Tensor, party: int) -> Tensor:
+        outputs, replicas = self._defence.outputs(vectors), self._stream.replicas
         uniform = self._stream.uniform(ids[0].numel(), party).double()
         given = ids.expand(replicas, *ids.shape[1:]).flatten(1)
         drawn = given.clone()
         present = given.unique()
         for tokens in present[present != _PADDING].split(_TOGETHER):
-            candidates = torch.arange(1, len(words), device=ids.device) if outputs is None else outputs[tokens]
-            vectors = words[candidates] if outputs is not None else words[candidates].unsqueeze(0)
-            distances = torch.cdist(words[tokens].unsqueeze(1), vectors.expand(len(tokens), -1, -1))[:, 0]
+            candidates = torch.arange(1, len(vectors), device=ids.device) if outputs is None else outputs[tokens]
+            places = vectors[candidates] if outputs is not None else vectors[candidates].unsqueeze(0)
+            distances = torch.cdist(vectors[tokens].unsqueeze(1), places.expand(len(tokens), -1, -1))[:, 0]
             steps = self._defence.probabilities(distances.double()).cumsum(-1)
             for row, token in enumerate(tokens.tolist()):
                 here = given == token

@@ -84,15 +84,15 @@ def _messages(sent: Sequence[SentOnce]) -> list[Message]:
     """The messages of the plain run, one to each receiver, without their values."""
     return [
         Message(
-            round=one.round,
-            sender=_party(one.sender),
+            round=message.round,
+            sender=_party(message.sender),
             receiver=_party(receiver),
-            kind=one.kind,
+            kind=message.kind,
             tensors={},
-            records=one.records,
+            records=message.records,
         )
-        for one in sent
-        for receiver in one.receivers
+        for message in sent
+        for receiver in message.receivers
     ]
 
 

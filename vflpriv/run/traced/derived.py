@@ -230,10 +230,10 @@ def _families(meeting: Meeting, trace: Trace) -> list[str]:
 
 def _ratio(meetings: Sequence[Meeting], law: str | None, factor: float) -> float:
     """How far one message moves, relative to its noise: in L2, or of Laplace noise in L1."""
-    each = [meeting.moves / float(meeting.rows.scales.square().sum(1).sqrt().min()) / factor for meeting in meetings]
+    ratios = [meeting.moves / float(meeting.rows.scales.square().sum(1).sqrt().min()) / factor for meeting in meetings]
     if law == "laplace":
-        return math.fsum(own * math.sqrt(meeting.entries) for own, meeting in zip(each, meetings, strict=True))
-    return math.hypot(*each)
+        return math.fsum(own * math.sqrt(meeting.entries) for own, meeting in zip(ratios, meetings, strict=True))
+    return math.hypot(*ratios)
 
 
 def _reused(meetings: Sequence[Meeting]) -> bool:
