@@ -11,7 +11,7 @@ from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.audits.success import JudgedSuccess, SuccessTest, beyond_p_value, judge_success, success_tests
 from vflpriv.common.formatting import confidence as level
 from vflpriv.common.formatting import delta, epsilon, exact, mu, p_value
-from vflpriv.core.audit import EPSILON, GAUSSIAN_NOISE, MU, ROUNDING, ClaimTest, Finding, above
+from vflpriv.core.audit import AT_CLIP, EPSILON, GAUSSIAN_NOISE, MU, ROUNDING, ClaimTest, Finding, above
 from vflpriv.core.budgets import Budget, CurveExcess
 from vflpriv.core.claims import MIN_TRIALS, Claim, Judgement, Verdict
 
@@ -36,6 +36,8 @@ __all__ = [
 
 # Accountants invert by root finding; a budget this close to the claim is the claim.
 _TOLERANCE = 1e-6
+_NEARLY = 0.9
+"""The share of what is accounted below which a report says why an exact figure does not reach it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -430,13 +432,30 @@ def _within_claim(
         rests = f"{within}, but it rests on an assumption: {'; '.join(accounted.assumed)}"
         return Judgement(Verdict.UNMEASURED, "; ".join((rests, *few, *remarks)))
     if any(_enough(c.finding, min_trials) for c in tests):
-        return Judgement(Verdict.CONSISTENT, f"{within}, and {tested}")
+        return Judgement(Verdict.CONSISTENT, "; ".join((f"{within}, and {tested}", *_short_of(budget, tests))))
     if checks:
         return Judgement(Verdict.CONSISTENT, f"{within}, and {checks}; {tested}")
     nothing = "nothing that was measured speaks for it" if remarks else "nothing was measured"
     return Judgement(
         Verdict.UNMEASURED, "; ".join((f"{within}, as accounted from {ledger}; {nothing}", *few, *remarks))
     )
+
+
+def _short_of(budget: Budget, tests: Sequence[CorrectedFinding]) -> list[str]:
+    """What is to blame where the largest exact figure is well below what is accounted: the pair, or the bound."""
+    exact = [c.finding.measurement for c in tests if c.finding.measurement and c.finding.measurement.proves]
+    best = max((m for m in exact if m.exact), key=lambda m: m.figure, default=None)
+    if best is None:
+        return []
+    accounted = budget.mu if best.decides == MU else budget.upper
+    if accounted is None or not math.isfinite(accounted) or best.figure >= _NEARLY * accounted:
+        return []
+    blame = (
+        "the bound counts more than a contribution at the clip moves"
+        if best.facts.get(AT_CLIP)
+        else "no pair that was looked for shows more, and nothing is known of the worst one"
+    )
+    return [f"that is {best.figure / accounted:.0%} of what is accounted: {blame}"]
 
 
 def _checks(bearing: Sequence[CorrectedFinding]) -> str:

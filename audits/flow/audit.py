@@ -23,6 +23,7 @@ from vflpriv.audits.statistics.losses import epsilon_of_losses, mu_of_losses, p_
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import register
 from vflpriv.core.audit import (
+    AT_CLIP,
     EPSILON,
     MU,
     ROUNDING,
@@ -283,6 +284,7 @@ class _Traces:
             tool="one traced training",
             description="the two worlds of one traced training",
             effort=f"{pair.what}: one traced training and three plain ones",
+            facts={AT_CLIP: True} if pair is self._pair(claim).at_clip else {},
         )
 
 

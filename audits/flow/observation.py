@@ -21,7 +21,7 @@ from vflpriv.audits.flow.plain.wire import Program, SentMessage, View, identical
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Choice, Seal, Trail, gap_between
 from vflpriv.audits.flow.tracer.exits import Exits
-from vflpriv.audits.flow.tracer.wire import TracedWire
+from vflpriv.audits.flow.tracer.wire import SwappedWire, TracedWire
 
 __all__ = ["MessageState", "Observation", "State", "observe"]
 
@@ -149,9 +149,9 @@ def _compare(
         observation.form = None
     asked = any(trail.bare or not trail.seals for _, trail in seen)
     other = plain_run(program, seed, host=seed + _OTHER_SEED, view=view) if asked else base
-    agreed = observation.form is None
+    agreed, scales = observation.form is None, _OtherScales(program, view, seed)
     for number, trail in seen:
-        message = _state(trace, number, trail, base, twin, other)
+        message = _state(trace, number, trail, base, twin, other, scales)
         agreed = agreed and (message.state != "unexplained" or bool(trail.open))
         observation.messages.append(message)
     _reads(observation, trace, agreed=agreed, same_operations=base.operations == twin.operations, public=public)
@@ -179,7 +179,38 @@ def _differs(number: int, base: PlainRun, twin: PlainRun) -> bool:
     return not same_form(first, second) or not same_values(first, second)
 
 
-def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainRun, other: PlainRun) -> MessageState:
+class _OtherScales:
+    """How large the noise of each message is in the other world: of a training that is traced there, if it is asked."""
+
+    def __init__(self, program: Program, view: View, seed: int) -> None:
+        self._program, self._view, self._seed = program, view, seed
+        self._known: list[dict[str, Tensor]] | None = None
+
+    def same(self, number: int, name: str, scales: Tensor) -> bool:
+        """Whether these scales of a message's noise are those of the other world."""
+        if self._known is None:
+            self._known = self._traced()
+        other = self._known[number].get(name) if number < len(self._known) else None
+        return other is not None and other.shape == scales.shape and bool(torch.isclose(other, scales, rtol=1e-4).all())
+
+    def _traced(self) -> list[dict[str, Tensor]]:
+        trace = Trace(plain_run(self._program, self._seed + _OTHER_SEED, view=self._view).draws, early=False)
+        wire, exits = SwappedWire(trace, self._view), Exits(trace)
+        with seeded(self._seed), exits.followed(), trace:
+            self._program(wire)
+        seals = [{name: trace.seals[place] for name, place in trail.own.items()} for trail in wire.trails]
+        return [{n: s.rows.scales for n, s in own.items() if isinstance(s, Seal)} for own in seals]
+
+
+def _state(
+    trace: Trace,
+    number: int,
+    trail: Trail,
+    base: PlainRun,
+    twin: PlainRun,
+    other: PlainRun,
+    scales: _OtherScales,
+) -> MessageState:
     """The state of a message, after the plain runs were asked."""
     differs = _differs(number, base, twin)
     host = _differs(number, base, other)
@@ -193,7 +224,7 @@ def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainR
     if trail.open:
         return MessageState(trail=trail, state="unexplained", why=trail.why)
     if trail.seals:
-        if not _as_traced(trace, number, trail, base, twin, trusted=not host and not drawn):
+        if not _as_traced(trace, number, trail, base, twin, scales, trusted=not host and not drawn):
             return MessageState(trail=trail, state="unexplained", why="it differs by more than torch shows")
         hides = any(trace.seals[seal].taint for seal in trail.seals)
         return MessageState(trail=trail, state="sealed" if hides else "clean")
@@ -204,11 +235,20 @@ def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainR
     return MessageState(trail=trail, state="clean")
 
 
-def _as_traced(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainRun, *, trusted: bool) -> bool:
+def _as_traced(
+    trace: Trace,
+    number: int,
+    trail: Trail,
+    base: PlainRun,
+    twin: PlainRun,
+    scales: _OtherScales,
+    *,
+    trusted: bool,
+) -> bool:
     """Whether a message is in the other world what the trace says.
 
-    What went another way, through NumPy or a list, differs by more. If noise lies over all of the message and nothing
-    read the noise, the plain runs show the gap, which is taken instead.
+    What went another way, through NumPy or a list, differs by more. If noise lies over all of the message, as large in
+    either world, and nothing read the noise, the plain runs show the gap, which is taken instead.
     """
     if number >= min(len(base.messages), len(twin.messages)):
         return False
@@ -218,6 +258,8 @@ def _as_traced(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: Pl
             continue
         seal = trace.seals[trail.own[name]] if name in trail.own else None
         if not trusted or not isinstance(seal, Seal) or not any(read.private for read in trace.reads):
+            return False
+        if not scales.same(number, name, seal.rows.scales):
             return False
         gap = gap_between(sent.tensors[name].reshape(-1), changed.tensors[name].reshape(-1))
         trace.seals[trail.own[name]] = replace(seal, gap=gap, taint=frozenset(range(len(trace.sources))))

@@ -26,6 +26,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 
 __all__ = [
+    "AT_CLIP",
     "EPSILON",
     "GAUSSIAN_NOISE",
     "KNOWN_NOISE",
@@ -50,6 +51,8 @@ MU = "μ"
 """The measure of a figure that is compared with the claimed μ."""
 EPSILON = "ε"
 """The measure of a figure that is compared with the claimed ε, at the claim's δ."""
+AT_CLIP = "at_clip"
+"""The fact that the pair of a figure is the mechanism's own worst: a contribution at the clip."""
 KNOWN_NOISE = "noise of the declared size"
 """The basis of bounds that believe the ledger's noise: they decide nothing."""
 GAUSSIAN_NOISE = "the noise is Gaussian, of whatever size"

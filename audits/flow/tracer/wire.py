@@ -15,7 +15,7 @@ from vflpriv.audits.flow.tracer.events import Seal, Source, Trail, gap_between
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import State, whole
 
-__all__ = ["TracedWire"]
+__all__ = ["SwappedWire", "TracedWire"]
 
 
 class TracedWire(FlowWire):
@@ -175,6 +175,20 @@ class TracedWire(FlowWire):
             trail.bare |= state.taint
             count = int(differs.sum())
             trail.why = trail.why or f"{count} of {differs.numel()} entries differ between the worlds, without noise"
+
+
+class SwappedWire(TracedWire):
+    """Follows a program as it runs in the other world."""
+
+    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+        own_storage(tensor)
+        with self.trace.paused():
+            own = tensor.detach().clone()
+            tensor.detach().copy_(other)
+        super().hold(tensor, own, what=what, owner=owner)
+
+    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+        return super().private(other, value, what=what, owner=owner)
 
 
 def _differs(tensor: Tensor, other: Tensor) -> Tensor:

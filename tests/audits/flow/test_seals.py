@@ -219,3 +219,15 @@ def test_a_program_that_fails_gets_one_line() -> None:
     result = examined(program)
     assert result.verdict is Verdict.UNMEASURED
     assert result.reasons == ("the program fails: RuntimeError: no data",)
+
+
+@pytest.mark.parametrize(("scaled", "expected"), [(True, Verdict.UNMEASURED), (False, Verdict.CONSISTENT)])
+def test_noise_that_the_host_scales_by_a_private_number_is_no_seal(scaled: bool, expected: Verdict) -> None:
+    """A number that left torch moves the value in either program; in the first it also scales the noise."""
+
+    def program(wire: FlowWire) -> None:
+        count = int(wire.private(torch.tensor(16), torch.tensor(13), what="records", owner="server"))
+        noise = torch.randn(5) / (count if scaled else 13)
+        wire.send("mean", torch.full((5,), count / 100) + 10 * noise, sender="server", receiver=0, round_=0)
+
+    assert examine(program, FlowClaim(mu=1.0)).verdict is expected
