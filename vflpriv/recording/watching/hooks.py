@@ -74,7 +74,8 @@ class Watch:
         self._hooks = [hook for m, bottom in enumerate(bottoms) for hook in self._hook_bottom(m, bottom)]
         if top is not None:
             hook = top.register_forward_pre_hook(self._before_top, with_kwargs=True)
-            self._hooks.append(_Hook(top._forward_pre_hooks, hook))
+            self._hook_top = _Hook(top._forward_pre_hooks, hook)
+            self._hooks.append(self._hook_top)
         self._stop_listening = before_backward(self._before_backward)
 
     def batch(self, ids: Tensor) -> None:
@@ -115,21 +116,22 @@ class Watch:
         self._held.between_rounds()
         number = self._first if self._round is None else self._round.number + 1
         self._round, self._outstanding = Round(number, batch), {}
+        if self._top is not None:
+            self._hook_top.be_last()
         self._seen.begun(self._round)
 
     def _hook_bottom(self, m: int, bottom: nn.Module) -> list[_Hook]:
-        before = bottom.register_forward_pre_hook(self._before_bottom(m), with_kwargs=True)
-        after = bottom.register_forward_hook(self._after_bottom(m))
-        return [_Hook(bottom._forward_pre_hooks, before, last=False), _Hook(bottom._forward_hooks, after)]
+        after = _Hook(bottom._forward_hooks, bottom.register_forward_hook(self._after_bottom(m)))
+        before = bottom.register_forward_pre_hook(self._before_bottom(m, after), with_kwargs=True)
+        return [_Hook(bottom._forward_pre_hooks, before), after]
 
-    def _before_bottom(self, m: int) -> Callable[..., None]:
+    def _before_bottom(self, m: int, own: _Hook) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             if module is not self._bottoms[m]:  # a copy, which took the hooks along
                 return
-            for hook in self._hooks:
-                hook.be_last()
+            own.be_last()
             if not in_backward():
-                self._use(m, list(tensors_in((args, kwargs))), trains=_is_training_pass(module))
+                self._use(m, tensors_in((*args, *kwargs.values())), trains=_is_training_pass(module))
 
         return hook
 
@@ -168,7 +170,7 @@ class Watch:
             sent = sent_tensor(output, self._outputs[m], f"watch: output of bottoms[{m}]")
             if not trains and len(sent) != len(self._round.ids):
                 return None
-            if sent.requires_grad and several(output):
+            if sent is not output and sent.requires_grad and several(output):
                 # The party's own losses on its other outputs may pass through this one, too.
                 leaving = sent.clone()
                 output, sent = replaced(output, sent, leaving), leaving
@@ -193,8 +195,8 @@ class Watch:
 
     def _drop_evaluation(self, m: int) -> None:
         """A party that trains in this round was called without gradients before: that was to look at its outputs."""
-        waiting = [c for c in self._unsure if c.device != m or c.round is not self._round]
-        if len(waiting) < len(self._unsure):
+        if self._unsure:
+            waiting = [c for c in self._unsure if c.device != m or c.round is not self._round]
             self._unsure = deque(waiting, maxlen=_MOST)
 
     def _receiver(self, call: Call) -> Callable[[Tensor], Tensor | None]:
@@ -226,7 +228,7 @@ class Watch:
         if not trains and any(call.training for call in calls.values()) and not torch.is_grad_enabled():
             return  # somebody looks at what the server's model makes of it
         members = sorted(calls)
-        tensors = [tensor for tensor in tensors_in((args, kwargs)) if tensor.dim()]
+        tensors = [tensor for tensor in tensors_in((*args, *kwargs.values())) if tensor.dim()]
         places, as_left = columns_of(tensors, [calls[m].sent for m in members], look=not self._sink.delivers)
         if not self._outstanding and as_left:
             return  # the same once more
@@ -280,13 +282,13 @@ class Watch:
 
 
 class _Hook:
-    """A hook of a module that stays behind all others, which may be registered later."""
+    """A hook of a module that can be put behind all others, which may be registered later."""
 
-    def __init__(self, hooks: Any, handle: Any, *, last: bool = True) -> None:
-        self._hooks, self._handle, self._last, self._compiles = hooks, handle, last, True
+    def __init__(self, hooks: Any, handle: Any) -> None:
+        self._hooks, self._handle, self._compiles = hooks, handle, True
 
     def be_last(self) -> None:
-        if self._last and self._handle.id in self._hooks and next(reversed(self._hooks)) != self._handle.id:
+        if self._handle.id in self._hooks and next(reversed(self._hooks)) != self._handle.id:
             self._hooks.move_to_end(self._handle.id)
 
     def leave_to_python(self) -> None:

@@ -67,6 +67,7 @@ class LabelCheck:
         self._canaries = torch.zeros(len(labels), dtype=torch.bool)
         if canaries is not None:
             self._canaries[canaries] = True
+        self._told = labels >= 0 if classes is not None else labels.isfinite()
         self._seen = torch.zeros(len(labels), dtype=torch.bool)
         self._different = torch.zeros(len(labels), dtype=torch.bool)
 
@@ -82,23 +83,29 @@ class LabelCheck:
 
     def agrees(self, target: Tensor, ids: Tensor) -> bool | None:
         """Whether targets are the labels of these records; None if they are none, such as one for all."""
+        import torch
+
         known = self._labels[ids]
         values = self._values(target.detach(), len(ids))
         if values is None or not len(ids):
             return None
         if self._classes is None:
             return _related(values.double(), known)
-        if bool((values == known)[known >= 0].all()):
+        if torch.equal(values, known) or bool((values == known)[known >= 0].all()):
             return True
         return None if bool((values == values[0]).all()) else False
 
+    def confirm(self, ids: Tensor) -> None:
+        """A loss had the labels of these records."""
+        self._seen[ids] = self._told[ids]
+
     def count(self, target: Tensor, ids: Tensor) -> str | None:
-        """Count records; in words, what differs, or None if nothing does."""
+        """Count records of a loss that did not have their labels; in words, what differs."""
         import torch
 
         known, values = self._labels[ids], self._values(target.detach(), len(ids))
         assert values is not None
-        told = known >= 0 if self._classes is not None else known.isfinite()
+        told = self._told[ids]
         wrong = (values != known) & told
         if self._classes is None:
             wrong = told & (torch.zeros_like(told) if _related(values.double(), known) else torch.ones_like(told))

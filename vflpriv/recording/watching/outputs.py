@@ -21,10 +21,13 @@ Output: TypeAlias = "str | int | Callable[[Any], Any]"
 """Where in a module's output the tensor is that it sends: a key or an attribute, a place, or a function of it."""
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
     """All tensors in a value, however deep they lie in usual containers."""
-    for _, tensor in _named(value, ""):
-        yield tensor
+    import torch
+
+    if isinstance(value, tuple) and all(isinstance(part, torch.Tensor) for part in value):
+        return list(value)
+    return [tensor for _, tensor in _named(value, "")]
 
 
 def _named(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
@@ -49,14 +52,14 @@ def sent_tensor(value: Any, which: Output | None, field: str) -> Tensor:
     import torch
 
     chosen = value if which is None else _chosen(value, which, field)
+    if isinstance(chosen, torch.Tensor) and chosen.dim():
+        return chosen
     named = list(_named(chosen, ""))
-    if not isinstance(chosen, torch.Tensor) and len(named) == 1:
-        chosen = named[0][1]
-    if not isinstance(chosen, torch.Tensor) or chosen.dim() == 0:
-        names = ", ".join(name for name, _ in named)
-        expected = f"one tensor with a row for each record: name one of them with watch(output=…), of {names}"
-        raise InputError(field, type(chosen).__name__, expected if names else "a tensor with a row for each record")
-    return chosen
+    if len(named) == 1 and named[0][1].dim():
+        return named[0][1]
+    names = ", ".join(name for name, _ in named)
+    expected = f"one tensor with a row for each record: name one of them with watch(output=…), of {names}"
+    raise InputError(field, type(chosen).__name__, expected if names else "a tensor with a row for each record")
 
 
 def several(value: Any) -> bool:

@@ -21,8 +21,8 @@ class Rows:
         self.ids = ids
         self.parts: list[tuple[Tensor | None, Tensor]] = [(None, ids)]
         """Places of rows, all if None, and their records, each once in a part."""
-        ordered, order = ids.sort(stable=True)
-        if len(ids) and bool((ordered[1:] == ordered[:-1]).any()):
+        if len(set(ids.tolist())) < len(ids):
+            ordered, order = ids.sort(stable=True)
             first = torch.searchsorted(ordered, ordered)
             turn = torch.empty_like(ids)
             turn[order] = torch.arange(len(ids)) - first
@@ -53,8 +53,8 @@ class Round:
         """The first row that each device's module was given."""
         self.calls: dict[int, Call] = {}
         """The last call of each device's module."""
-        self.targets: dict[int, tuple[Tensor, Tensor]] = {}
-        """What losses compared with, and of which records; of several losses, one that had their labels."""
+        self.targets: dict[int, tuple[bool, Tensor, Tensor]] = {}
+        """Whether a loss had the labels of some records, what it compared with, and the records."""
         self.doubtful: set[int] = set()
         """Devices that were called again with other inputs."""
         self._rows: dict[tuple[int, int], Rows] = {}

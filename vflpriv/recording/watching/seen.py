@@ -89,14 +89,18 @@ class Seen:
             if ids is None or agrees is None:
                 continue
             if agrees or id(ids) not in round_.targets:
-                round_.targets[id(ids)] = (target, ids)
+                round_.targets[id(ids)] = (agrees, target, ids)
 
     def _compare_labels(self, round_: Round) -> bool:
         """Compare the labels that were noted; whether there were any. Of several losses one has the labels."""
         labels, noted = self._checks.labels, list(round_.targets.values())
         round_.targets.clear()
-        for target, ids in noted:
-            different = None if labels is None else labels.count(target, ids)
+        for agrees, target, ids in noted:
+            assert labels is not None
+            if agrees:
+                labels.confirm(ids)
+                continue
+            different = labels.count(target, ids)
             if different is not None:
                 self._checks.fail("labels", f"round {round_.number}: {different}")
         return bool(noted)
