@@ -89,8 +89,12 @@ class Watch:
         self._waiting.add(Fetched(ids, batch))
 
     def _leave_to_python(self) -> None:
-        for hook in self._hooks:
-            hook.leave_to_python()
+        """Keep the compiler away from the hooks, from when anything is compiled: a call costs more then."""
+        compiler = sys.modules.get("torch._dynamo.eval_frame")
+        backends = getattr(compiler, "cached_backends", {})
+        if any(backend is not None for backend in backends.values()):
+            for hook in self._hooks:
+                hook.leave_to_python()
 
     def stop(self) -> None:
         """Remove the hooks."""
@@ -292,8 +296,8 @@ class _Hook:
             self._hooks.move_to_end(self._handle.id)
 
     def leave_to_python(self) -> None:
-        """Let torch.compile, if it is there by now, not compile what the hook does."""
-        if self._compiles and "torch._dynamo" in sys.modules and self._handle.id in self._hooks:
+        """Let torch.compile not compile what the hook does."""
+        if self._compiles and self._handle.id in self._hooks:
             import torch
 
             self._hooks[self._handle.id] = torch.compiler.disable(self._hooks[self._handle.id])
