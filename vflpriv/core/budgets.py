@@ -42,14 +42,16 @@ _MU_MAX = 1e8
 def delta_of(mu: float, epsilon: float) -> float:
     """delta(epsilon) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), the second term in logs.
 
-    >>> round(delta_of(1.0, 4.3771812), 9)
-    1e-05
+    >>> round(delta_of(1.0, 4.3771812), 9), delta_of(1.0, 1e300)
+    (1e-05, 0.0)
     """
     if mu == 0:
         return 0.0
     if math.isinf(mu):
         return 1.0
     first = log_ndtr(-epsilon / mu + mu / 2)
+    if first == -math.inf:
+        return 0.0
     second = epsilon + log_ndtr(-epsilon / mu - mu / 2)
     return float(max(0.0, -math.exp(first) * math.expm1(min(0.0, second - first))))
 

@@ -200,3 +200,39 @@ def test_parts_of_a_batch_are_of_their_records(tmp_path):
     sent_ids(tmp_path)
     assert head_of(tmp_path).failed_checks == ()
     assert head_of(tmp_path).rounds == 3
+
+
+def test_evaluation_between_batches_that_wait_uses_none_of_them(tmp_path):
+    training = Training(tmp_path)
+    loader = DataLoader(TensorDataset(training.x, training.y), batch_size=4, shuffle=True)
+    for x, y in ahead(training.wire.ids(loader), 2):
+        training.step(x.double().float(), y)
+        with torch.no_grad():
+            training.forward(training.x[:4].clone())
+    training.wire.finish()
+    assert len(sent_ids(tmp_path)) == 6
+    assert head_of(tmp_path).failed_checks == ()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_loader_that_is_followed_is_iterated_by_others(tmp_path, wrapped):
+    """As a framework does, which may hold the loader inside of one of its own."""
+
+    class Adapter:
+        def __init__(self, loader):
+            self.base_dataloader = loader
+
+        def __iter__(self):
+            yield from self.base_dataloader
+
+    training = Training(tmp_path)
+    plain = DataLoader(TensorDataset(training.x, training.y), batch_size=5, shuffle=True)
+    loader = training.wire.follow(Adapter(plain) if wrapped else plain)
+    for _ in range(2):
+        for batch in loader:
+            training.step(*batch)
+    training.wire.finish()
+    assert len(sent_ids(tmp_path)) == 10
+    assert head_of(tmp_path).failed_checks == ()
+    assert type(plain) is DataLoader
+    assert [len(y) for _, y in plain] == [5, 5, 5, 5, 4]
