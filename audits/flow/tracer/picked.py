@@ -26,6 +26,10 @@ Follow = Callable[[Call], Any]
 
 def pick(trace: Following, follow: Follow, call: Call, out: Any) -> None:
     """After `tensor[mask]`: keep the whole tensor with what was picked of it."""
+    if call.name == "nonzero" and call.tensors[0].dim() == 1 and (known := trace.table.of(call.tensors[0])) is not None:
+        if known.coin is not None and call.tensors[0].dtype == torch.bool:
+            trace.table.enter(out).picked = Picked(call.tensors[0], call.tensors[0]._version)
+        return
     if call.name != "index" or (mask := _mask(trace, call)) is None:
         return
     state = trace.table.of(out)
@@ -34,10 +38,19 @@ def pick(trace: Following, follow: Follow, call: Call, out: Any) -> None:
 
 
 def _mask(trace: Following, call: Call) -> Tensor | None:
-    """The mask over all elements by which an operation indexes its first argument, if draws made it."""
+    """The mask over all elements by which an operation indexes its first argument, if draws made it.
+
+    The places where a mask is true index as the mask does.
+    """
     indices = call.args[1]
-    if len(indices) != 1 or not isinstance(mask := indices[0], Tensor) or mask.dtype != torch.bool:
+    if len(indices) != 1 or not isinstance(mask := indices[0], Tensor):
         return None
+    if mask.dtype != torch.bool:
+        places = trace.table.of(mask)
+        own = None if places is None or not whole(mask) else places.picked
+        if own is None or own.everything is not None or own.mask._version != own.version or mask.dim() != 1:
+            return None
+        mask = own.mask
     state = trace.table.of(mask)
     return mask if state is not None and state.coin is not None and mask.shape == call.tensors[0].shape else None
 
@@ -48,11 +61,12 @@ def carry(trace: Following, follow: Follow, call: Call, out: Any) -> None:
         return
     states = [trace.table.of(tensor) for tensor in call.tensors]
     picked = [state.picked for state in states if state is not None and state.picked is not None]
-    if not picked or not whole(out) or any(own.mask is not picked[0].mask for own in picked):
+    same = all(own.mask is picked[0].mask and own.everything is not None for own in picked)
+    if not picked or not whole(out) or not same:
         return
     tensors = []
     for tensor, state in zip(call.tensors, states, strict=True):
-        if state is not None and state.picked is not None:
+        if state is not None and state.picked is not None and state.picked.everything is not None:
             tensors.append(state.picked.everything)
         elif tensor.dim() == 0 and state is None:
             tensors.append(tensor)

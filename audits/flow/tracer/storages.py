@@ -42,11 +42,11 @@ def elements(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Picked:
-    """A storage holds what a mask, in this version of its memory, picks of a tensor."""
+    """A storage holds what a mask, in this version of its memory, picks of a tensor; of none, the places themselves."""
 
     mask: Tensor
     version: int
-    everything: Tensor
+    everything: Tensor | None = None
 
 
 Place = tuple[int, torch.Size, tuple[int, ...]]
