@@ -27,6 +27,12 @@ __all__ = ["MessageState", "Observation", "State", "observe"]
 
 State = Literal["clean", "sealed", "bare", "unexplained"]
 _OTHER_SEED = 1_000_003
+_DECIDING = {
+    "a branch": "a branch, of which only one side was seen",
+    "a comparison": "a branch, of which only one side was seen",
+    "a plain real number": "what is computed, of which only one value was seen",
+}
+"""Reads of draws after which a program does something of which one run shows one outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,8 +290,8 @@ def _reads(observation: Observation, trace: Trace, *, agreed: bool, same_operati
             )
         elif read.private and read.same:
             observation.notes.append(f"{read.where}: a private value is read as {read.how}, the same in both worlds")
-        elif read.drawn and not read.private and not read.log and read.how in ("a branch", "a comparison"):
-            observation.unknown.append(f"{read.where}: a draw decides a branch, of which only one side was seen")
+        elif read.drawn and not read.private and not read.log and read.how in _DECIDING:
+            observation.unknown.append(f"{read.where}: a draw decides {_DECIDING[read.how]}")
     if not same_operations and public:
         where = private[0].where if private else "somewhere"
         observation.unknown.append(f"{where}: private values decide which operations run")

@@ -26,6 +26,7 @@ def fingerprint(tensor: Tensor) -> bytes:
 
 
 _KEPT = 1 << 14
+_BY_CHANCE = 1e-6
 _LONG = 4
 """Draws of so many numbers are never equal by chance."""
 
@@ -82,13 +83,16 @@ class Draws:
         self._count += count
         return torch.arange(self._count - count, self._count)
 
-    def drawn(self, name: str, family: Family, value: Tensor, state: bytes | None) -> Tensor:
-        """The columns of what an operation drew from a generator in this state."""
+    def drawn(self, name: str, family: Family, value: Tensor, state: bytes | None, *, chance: float = 0.0) -> Tensor:
+        """The columns of what an operation drew from a generator in this state.
+
+        `chance` is that of drawing the same twice: coins with a rare side fall alike under most seeds.
+        """
         same = self._states.get(state) if state is not None else None
         if same is not None and same[0] == name and same[2] == value.numel():
             self.repeated += 1
             return torch.arange(same[1], same[1] + same[2])
-        constant = value.is_floating_point() and self._constant(value)
+        constant = value.is_floating_point() and chance < _BY_CHANCE and self._constant(value)
         self.constant += constant
         self.overlapping += same is not None
         columns = self.add(family, value.numel(), known=constant or same is not None)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import secrets
+import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,7 +14,16 @@ from unittest.mock import patch
 
 import numpy as np
 
-from vflpriv.audits.flow.draws.families import EXPONENTIAL, GEOMETRIC, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
+from vflpriv.audits.flow.draws.families import (
+    DISCRETE,
+    EXPONENTIAL,
+    GEOMETRIC,
+    GUMBEL,
+    LAPLACE,
+    NORMAL,
+    UNIFORM,
+    Family,
+)
 
 __all__ = ["HostLaw", "Listener", "host_draws"]
 
@@ -65,6 +77,28 @@ def _geometric(p: Any, *_: Any, **__: Any) -> HostLaw:
     return HostLaw(GEOMETRIC, 1.0, 1.0, float(-np.log1p(-np.asarray(p, dtype=np.float64).max())))
 
 
+def _unlike(*_: Any, **__: Any) -> HostLaw:
+    """Of draws whose law is not followed: it is known that they are draws."""
+    return HostLaw(DISCRETE)
+
+
+_PLAIN = 1 << 62
+_STANDARD = sysconfig.get_paths()["stdlib"]
+
+
+def _by_a_library() -> bool:
+    """Whether a library draws for itself, such as names for symbols when it is imported."""
+    name = sys._getframe(2).f_code.co_filename
+    return "site-packages" in name or name.startswith(_STANDARD)
+
+
+def _is_no_batch(values: Any, name: str) -> bool:
+    """Whether a draw is a single number, on which a branch may depend, or several that are no ids of records."""
+    if isinstance(values, np.ndarray):
+        return name in ("binomial", "poisson") or values.dtype.kind == "f"
+    return isinstance(values, float | int | np.number) and not isinstance(values, bool) and abs(values) < _PLAIN
+
+
 _METHODS: dict[str, Callable[..., HostLaw]] = {
     "normal": _located(NORMAL),
     "standard_normal": _standard(NORMAL),
@@ -76,14 +110,23 @@ _METHODS: dict[str, Callable[..., HostLaw]] = {
     "standard_exponential": _standard(EXPONENTIAL),
     "geometric": _geometric,
 }
-_LEGACY = _METHODS | {"randn": _standard(NORMAL), "rand": _standard(UNIFORM), "random_sample": _standard(UNIFORM)}
+_METHODS |= dict.fromkeys(("choice", "binomial", "poisson"), _unlike)
+_GENERATOR = _METHODS | {"integers": _unlike}
+_LEGACY = _METHODS | {
+    "randn": _standard(NORMAL),
+    "rand": _standard(UNIFORM),
+    "random_sample": _standard(UNIFORM),
+    "randint": _unlike,
+}
 _PYTHON: dict[str, Callable[..., HostLaw]] = {
     "gauss": _named,
     "normalvariate": _named,
     "uniform": _uniform,
     "expovariate": _rated,
     "random": _standard(UNIFORM),
+    **dict.fromkeys(("randint", "randrange", "getrandbits", "choice"), _unlike),
 }
+_SECRETS = dict.fromkeys(("randbelow", "randbits", "choice"), _unlike)
 
 
 class _Told:
@@ -103,6 +146,8 @@ class _Told:
                 values = draw(*args, **kwargs)
             finally:
                 self._inside = False
+            if law is _unlike and (_by_a_library() or not _is_no_batch(values, name)):
+                return values
             return self._listener(values, name, law(*args[bound:], **kwargs))
 
         return drawing
@@ -122,7 +167,7 @@ def host_draws(listener: Listener) -> Iterator[None]:
     """Tell a listener of every draw of NumPy's and Python's generators whose law is known here."""
     told = _Told(listener)
     default_rng = np.random.default_rng
-    generator = told.subclass(np.random.Generator, _METHODS)
+    generator = told.subclass(np.random.Generator, _GENERATOR)
 
     def made(seed: Any = None) -> Any:
         return generator(default_rng(seed).bit_generator)
@@ -131,7 +176,7 @@ def host_draws(listener: Listener) -> Iterator[None]:
         stack.enter_context(patch.object(np.random, "default_rng", made))
         stack.enter_context(patch.object(np.random, "Generator", generator))
         stack.enter_context(patch.object(np.random, "RandomState", told.subclass(np.random.RandomState, _LEGACY)))
-        for module, laws in ((np.random, _LEGACY), (random, _PYTHON)):
+        for module, laws in ((np.random, _LEGACY), (random, _PYTHON), (secrets, _SECRETS)):
             for name, law in laws.items():
                 wrapped = told.wrapped(getattr(module, name), name, law, bound=0)
                 stack.enter_context(patch.object(module, name, wrapped))

@@ -104,7 +104,7 @@ class _Watch(TorchDispatchMode):
 
     def host(self, values: Any, name: str, law: HostLaw) -> Any:
         """A draw of NumPy or of Python."""
-        self.draws.append(fingerprint(torch.from_numpy(np.array(values))))
+        self.draws.append(hashlib.blake2b(np.array(values).tobytes(), digest_size=12).digest())
         return values
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from vflpriv.audits.flow.draws.families import GEOMETRIC
+from vflpriv.audits.flow.draws.families import DISCRETE, GEOMETRIC
+from vflpriv.audits.flow.draws.rows import no_columns
 from vflpriv.audits.flow.plain.host import HostLaw, host_draws
 from vflpriv.audits.flow.tracer.announcements import Announcements
 from vflpriv.audits.flow.tracer.dispatch import Trace
@@ -33,7 +34,7 @@ __all__ = ["Exits"]
 
 _READS = {
     "__bool__": "a branch",
-    "__float__": "a plain number",
+    "__float__": "a plain real number",
     "__int__": "a plain number",
     "__index__": "a plain number",
     "__complex__": "a plain number",
@@ -248,10 +249,18 @@ class Exits(TorchFunctionMode):
             return values
         self.marks = True
         tensor = torch.from_numpy(np.array(values))
+        if law.family is DISCRETE:
+            # A number of another law: what is computed from it is known to depend on a draw.
+            trace.mark(tensor, NOTHING, NOTHING, masked=False).opaque = no_columns()
+            return self._known(values, tensor)
         shift, scale = (torch.as_tensor(np.asarray(value, dtype=np.float64)) for value in (law.shift, law.scale))
         enter_draw(trace, tensor, f"numpy {name}", (law.family, shift, scale), None)
         if law.family is GEOMETRIC:
             counted(trace, tensor, law.rate)
+        return self._known(values, tensor)
+
+    def _known(self, values: Any, tensor: Tensor) -> Any:
+        """What the program gets: values that are followed as this tensor."""
         if tensor.dim() == 0:
             return marked(values.item() if isinstance(values, np.generic) else values, tensor, self)
         return MarkedArray.of(tensor, self)

@@ -98,7 +98,9 @@ def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
         return tensor.detach().double() + _step(tensor, generator)
     if tensor.dtype == torch.bool:
         return ~tensor
-    return tensor.reshape(-1).roll(1).reshape(tensor.shape)
+    rolled = tensor.reshape(-1).roll(1).reshape(tensor.shape)
+    # Where all are alike, nothing has moved: places may be anything from 0 on.
+    return torch.full_like(tensor, int(not bool(tensor.any()))) if torch.equal(rolled, tensor) else rolled
 
 
 def _near(value: Tensor, twin: Tensor, around: Tensor | None = None) -> bool:

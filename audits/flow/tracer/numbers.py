@@ -50,6 +50,10 @@ class _Marked:
     tensor: Tensor
     exits: Reader
 
+    def item(self) -> Any:
+        """Itself: NumPy's numbers have this method."""
+        return self
+
 
 class MarkedFloat(_Marked, float):
     """A float that was read from a private tensor."""
@@ -141,7 +145,7 @@ for _kind in (MarkedFloat, MarkedInt):
     for _name in ("__bool__", "__int__", "__round__", "__trunc__"):
         setattr(_kind, _name, _read(_name, "a plain number", log=False))
     _kind.__reduce_ex__ = _reduced  # type: ignore[method-assign,assignment]
-MarkedFloat.__float__ = _read("__float__", "a plain number", log=False)  # type: ignore[method-assign]
+MarkedFloat.__float__ = _read("__float__", "a plain real number", log=False)  # type: ignore[method-assign]
 
 
 # Functions of plain numbers

@@ -119,7 +119,8 @@ def _public(trace: Following, call: Call, result: Tensor, state: bytes | None) -
     if values is None:
         trace.mark(result, NOTHING, NOTHING, masked=False).opaque = no_columns()
         return
-    columns = trace.draws.drawn(call.name, DISCRETE, result, state)
+    alike = sum(torch.as_tensor(weight, dtype=torch.float64).expand(result.numel()).square() for _, weight in values)
+    columns = trace.draws.drawn(call.name, DISCRETE, result, state, chance=float(torch.as_tensor(alike).prod()))
     filled = trace.mark(result, NOTHING, NOTHING, masked=False)
     if bool(trace.draws.known(columns).any()):
         return

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
+import secrets
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -377,6 +380,35 @@ def skipped_by_an_if(wire):
             m = m + NOISE * torch.randn(())
         m = wire.send("answer", m.reshape(1), sender="server", receiver=0, round_=t, records=EVERYONE)
         w = w - 0.05 * m
+
+
+def _rarely(name: str, why: str, noised) -> None:
+    """The noise of an answer is multiplied by a draw that is zero once in a thousand times."""
+
+    def train(wire):
+        answers(wire, lambda: torch.stack([noised() * torch.randn(()) for _ in range(ROUNDS)]))
+
+    train.__name__ = name
+    PROGRAMS.broken(claim=ANSWERS, why=f"noise is left out once in a thousand times: {why}", exact=lambda: math.inf)(
+        train
+    )
+
+
+_rarely("skipped_by_secrets", "secrets decides", lambda: 0.0 if secrets.randbelow(1000) == 0 else 1.0)
+_rarely("skipped_by_a_random_number", "random decides", lambda: 0.0 if random.randrange(1000) == 7 else 1.0)
+_rarely("skipped_by_a_whole_number_of_numpy", "NumPy decides", lambda: float(_numpy().integers(1000) != 0))
+_rarely(
+    "skipped_by_a_binomial_of_numpy", "an array of NumPy", lambda: torch.as_tensor(_numpy().binomial(1, 0.999, 1))[0]
+)
+_rarely(
+    "skipped_by_a_choice_of_numpy", "a choice of NumPy", lambda: float(_numpy().choice([0.0, 1.0], p=[0.001, 0.999]))
+)
+_rarely("skipped_by_a_bernoulli_draw", "a branch on a draw", lambda: float(not torch.bernoulli(torch.tensor(0.001))))
+_rarely("skipped_by_a_bernoulli_mask", "a mask", lambda: torch.bernoulli(torch.tensor(0.999)))
+
+
+def _numpy():
+    return np.random.default_rng()
 
 
 @PROGRAMS.broken(
