@@ -101,7 +101,7 @@ class Exits(TorchFunctionMode):
             # It looks whether every number is a class, and nothing else follows from that.
             with self.trace.unread():
                 return func(*args, **kwargs)
-        if name in _DROPOUTS:
+        if name in _DROPOUTS and not self._of_noise(args):
             self.trace.dropping += 1
             try:
                 return func(*args, **kwargs)
@@ -110,6 +110,12 @@ class Exits(TorchFunctionMode):
         if self.marks and (_any_marked(args) or (kwargs and _any_marked(tuple(kwargs.values())))):
             return self._with_numbers(name, func, args, kwargs)
         return func(*args, **kwargs)
+
+    def _of_noise(self, args: tuple[Any, ...]) -> bool:
+        """Whether it is noise that dropout thins: then it hides less than it seems."""
+        first = args[0] if args and isinstance(args[0], Tensor) and args[0].layout == torch.strided else None
+        state = None if first is None else self.trace.table.of(first)
+        return state is not None and state.random and not state.taint
 
     def read(self, how: str, tensor: Tensor, *, log: bool = False) -> None:
         """Note a read of a tensor, if it is private or drawn."""
