@@ -33,3 +33,11 @@ def test_every_command_shows_its_own_help() -> None:
     for command in app.registered_commands:
         name = command.name or command.callback.__name__
         assert f"Usage: vflpriv {name} " in vflpriv(name, "--help").stdout
+
+
+def test_help_groups_the_commands() -> None:
+    page = vflpriv("--help").stdout
+    panels = ["Start here", "Audit", "Account", "Experiments", "Files", "What is registered"]
+    places = [page.index(f"─ {panel} ─") for panel in panels]
+    assert places == sorted(places)
+    assert places[0] < page.index("│ trace ") < places[1] < page.index("│ verify ") < places[2]

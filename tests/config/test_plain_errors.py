@@ -19,6 +19,7 @@ from pydantic_core import core_schema
 
 from tests.program import vflpriv
 from vflpriv.common.registry import available
+from vflpriv.config.claims import ClaimConfig
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.models import Config, SystemConfig
 from vflpriv.errors import PATTERNS, InputError, expected_words
@@ -180,3 +181,15 @@ def patterns(schema: Any) -> Iterator[str]:
     if isinstance(schema, list):
         for part in schema:
             yield from patterns(part)
+
+
+def test_a_table_of_a_system_beside_the_systems_is_told_where_it_belongs():
+    with pytest.raises(InputError, match=r"audit = .*: expected it in a system: \[system\.audit\] below"):
+        parse_settings(Config, {"audit": {"trials": 3}, "system": [{"key": "a", "engine": {"name": "dpzv"}}]}, "")
+
+
+def test_a_claim_without_a_statement_has_one_of_its_fields():
+    fields = {"key": "mine", "unit": "label", "view": "device", "epsilon": 1.0}
+    claim = parse_settings(ClaimConfig, fields, "claim").claim({})
+    assert claim.statement == "ε ≤ 1 at δ = 1e-05 for one label, seen by device"
+    assert parse_settings(ClaimConfig, {**fields, "statement": "as said"}, "claim").claim({}).statement == "as said"

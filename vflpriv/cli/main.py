@@ -39,7 +39,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(data_app, name="data")
 
 _INTERRUPTED, _UNREAD = 130, 141
 """Exit codes after Ctrl-C, and when nobody reads the output any more."""
@@ -66,12 +65,17 @@ def _main(
     del version
 
 
-_COMMANDS = (
-    *(demo, init, trace, audit, papers, attack, report, compare, schema, train, reproduce, frontier),
-    *(verify, replay, validate, account, calibrate, ledger, merge),
-)
-for _command in _COMMANDS:
-    app.command(cls=Command)(_command)
+_PANELS: dict[str, tuple[Callable[..., object], ...]] = {
+    "Start here": (demo, init, trace),
+    "Audit": (audit, papers, attack, verify, replay, compare, report),
+    "Account": (account, calibrate),
+    "Experiments": (train, reproduce, frontier),
+    "Files": (validate, schema, ledger, merge),
+}
+_REGISTERED = "What is registered"
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(cls=Command, rich_help_panel=_panel)(_command)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -86,7 +90,8 @@ def _program() -> Callable[..., int | None]:
 
 
 for _kind in LISTED:
-    app.command(name=f"{_kind}s", help=f"List the registered {_kind}s.")(lister(_kind))
+    app.command(name=f"{_kind}s", help=f"List the registered {_kind}s.", rich_help_panel=_REGISTERED)(lister(_kind))
+app.add_typer(data_app, name="data", rich_help_panel=_REGISTERED)
 
 
 class _SignalledError(BaseException):

@@ -22,7 +22,7 @@ class _Claimed(Section):
     key: str = Field(pattern=r"^[\w.-]+$", description="short name")
     source: str = Field("this configuration", description="who makes the claim")
     where: str = Field("claim", description="the place in the source")
-    statement: str = Field("", description="the claim as a sentence")
+    statement: str = Field("", description="the claim as a sentence; without one it is made of the other fields")
     unit: Unit = Field(description="the unit of privacy")
     view: str = Field(description="the adversary")
 
@@ -33,7 +33,13 @@ class _Claimed(Section):
 
     @property
     def names(self) -> dict[str, Any]:
-        return {"key": self.key, "source": self.source, "where": self.where, "statement": self.statement}
+        made = f"{self.promise} for one {self.unit}, seen by {self.view}"
+        return {"key": self.key, "source": self.source, "where": self.where, "statement": self.statement or made}
+
+    @property
+    def promise(self) -> str:
+        """What is promised, as a phrase."""
+        raise NotImplementedError
 
 
 class ClaimConfig(_Claimed):
@@ -46,6 +52,12 @@ class ClaimConfig(_Claimed):
     mu: float | None = Field(None, gt=0, description="μ of Gaussian differential privacy; give this, epsilon or like")
     like: str | None = Field(None, description="key of the engine's claim whose ε, μ and δ these are")
     delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
+
+    @property
+    def promise(self) -> str:
+        if self.like is not None:
+            return f"as much as {self.like} promises"
+        return f"μ ≤ {self.mu:g}" if self.mu is not None else f"ε ≤ {self.epsilon:g} at δ = {self.delta:g}"
 
     @model_validator(mode="after")
     def _one(self) -> ClaimConfig:
@@ -79,6 +91,10 @@ class AttackClaimConfig(_Claimed):
 
     attack: str = Field(description="an attack that `vflpriv attacks` lists")
     rate: float = Field(ge=0, le=1, description="the share of its guesses that may be right")
+
+    @property
+    def promise(self) -> str:
+        return f"{self.attack} is right in at most {100 * self.rate:g} %"
 
     def claim(self, classes: int) -> SuccessClaim:
         """The claim, for data with this number of classes."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -16,10 +14,10 @@ __all__ = ["LateTask", "Task", "clock", "progress_bar"]
 
 
 def progress_bar(quiet: bool | None) -> Bar:
-    """A bar that disappears at the end; `quiet=None` shows it on a terminal only, so that notebooks stay clean."""
+    """A bar that disappears at the end. Only a terminal shows it: notebooks and logs of builds stay clean."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Left())
-    hidden = not sys.stderr.isatty() if quiet is None else quiet
-    return Bar(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+    console = Console(stderr=True)
+    return Bar(*columns, console=console, transient=True, disable=bool(quiet) or not console.is_terminal)
 
 
 class _Left(ProgressColumn):
