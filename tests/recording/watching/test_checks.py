@@ -156,6 +156,18 @@ def test_sound_trainings_are_not_accused(tmp_path):
     assert head.remarks == ()
 
 
+def test_evaluation_that_does_not_say_so_is_a_remark_or_a_failed_check(tmp_path):
+    def body(training, ids, rows=RECORDS):
+        usual(training, ids)
+        training.forward(training.x[:rows])
+
+    head = train(tmp_path / "all", body)
+    assert head.failed_checks == ()
+    assert any("24 rows, more than its round has: this is taken for evaluation" in line for line in head.remarks)
+    head = train(tmp_path / "few", lambda training, ids: body(training, ids, rows=6))
+    assert any("evaluate in eval() or no_grad()" in line for line in head.failed_checks)
+
+
 def test_a_slow_party_is_a_remark(tmp_path):
     def body(training, ids):
         training.wire.batch(ids)

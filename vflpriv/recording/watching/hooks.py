@@ -174,6 +174,9 @@ class Watch:
             sent = sent_tensor(output, self._outputs[m], f"watch: output of bottoms[{m}]")
             if not trains and len(sent) != len(self._round.ids):
                 return None
+            if self._round.spent and len(sent) > len(self._round.ids):
+                self._seen.evaluated(m, len(sent))
+                return None
             if sent is not output and sent.requires_grad and several(output):
                 # The party's own losses on its other outputs may pass through this one, too.
                 leaving = sent.clone()

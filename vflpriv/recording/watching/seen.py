@@ -64,6 +64,11 @@ class Seen:
             self._compare_labels(round_)
             round_.doubtful.add(m)
 
+    def evaluated(self, m: int, rows: int) -> None:
+        """A party was called with more rows than its round has, after it had learned."""
+        line = f"bottoms[{m}] was called with {rows} rows, more than its round has: this is taken for evaluation"
+        self._checks.remark(f"evaluation {m}", f"{line}, which eval() or no_grad() would say")
+
     def sent(self, call: Call) -> None:
         """A party has sent something."""
         m, number = call.device, call.round.number
@@ -110,7 +115,8 @@ class Seen:
         compared = self._compare_labels(round_)
         for m in round_.doubtful if not compared else ():
             line = f"round {round_.number}: bottoms[{m}] was called again with other inputs"
-            self._checks.fail("again", f"{line}, and no loss shows their labels: begin a round for each batch")
+            told = "begin a round for each batch, and evaluate in eval() or no_grad()"
+            self._checks.fail("again", f"{line}, and no loss shows their labels: {told}")
         for m, rows in round_.unfinished().items():
             line = f"round {round_.number}: bottoms[{m}] was given {rows} of the {len(round_.ids)} records"
             self._checks.fail("rows", f"{line}, and these are taken to be the first: begin a round with their ids")
