@@ -329,6 +329,20 @@ def test_mixed_precision_is_recorded_as_it_is_sent(tmp_path):
     assert head_of(tmp_path).failed_checks == ()
 
 
+def test_gradients_that_overflow_are_recorded_as_far_as_they_go(tmp_path):
+    """A scaled loss in 16 bits, whose step a scaler leaves out."""
+    system = System(tmp_path, bottoms=[nn.Linear(3, 2, bias=False).half() for _ in range(2)])
+    system.wire.batch(torch.arange(ROWS))
+    sent = [b(x.half()) for b, x in zip(system.bottoms, system.x, strict=True)]
+    (cross_entropy(system.top(torch.cat(sent, 1).float()), system.y) * 1e9).backward()
+    system.wire.finish()
+    largest = max(float(g.abs().max()) for g in system.recorded("embedding-gradient").values())
+    assert largest == torch.finfo(torch.float16).max
+    assert head_of(tmp_path).remarks == (
+        "round 0 is the first with gradients that overflowed 16 bits: recorded are the limits",
+    )
+
+
 class Parallel(nn.Module):
     """A wrapper as for training in several processes."""
 

@@ -208,6 +208,7 @@ class Watch:
 
     def _receiver(self, call: Call) -> Callable[[Tensor], Tensor | None]:
         def receive(gradient: Tensor) -> Tensor | None:
+            gradient = self._seen.received(call, gradient)
             return self._held.hold("down", call.round.number, call.device, gradient, call.rows)
 
         return receive

@@ -64,6 +64,16 @@ class Seen:
             self._compare_labels(round_)
             round_.doubtful.add(m)
 
+    def received(self, call: Call, gradient: Tensor) -> Tensor:
+        """A gradient has arrived; one that overflowed in 16 bits, as those of scaled losses do at first, is cut off."""
+        import torch
+
+        if not self._looks or gradient.dtype != torch.float16 or bool(gradient.isfinite().all()):
+            return gradient
+        line = f"round {call.round.number} is the first with gradients that overflowed 16 bits: recorded are the limits"
+        self._checks.remark("overflow", line)
+        return gradient.nan_to_num()
+
     def evaluated(self, m: int, rows: int) -> None:
         """A party was called with more rows than its round has, after it had learned."""
         line = f"bottoms[{m}] was called with {rows} rows, more than its round has: this is taken for evaluation"
