@@ -1,7 +1,7 @@
 """Exact figures of every bundled system beside what trials show and what is accounted, with the CPU seconds of each.
 
 For each claim of `vflpriv audit` and `vflpriv audit papers`: the μ that is accounted, the largest that the flow audit
-measures without statistics (≥ where not all of it is followed), and the largest bound of trials in two worlds at 95 %,
+measures (≥ where not all of it is followed, * where it is a bound from draws of the loss), and the largest bound of trials in two worlds at 95 %,
 with the numbers of trials that an audit makes by itself. Seconds are those of a whole audit of the system, by audit.
 
     python benchmarks/exact.py [--only KEY …] [--write]
@@ -47,10 +47,10 @@ def _mu(measurement: Measurement, claim: Claim) -> float:
     return math.nan if measurement.epsilon is None else mu_of(measurement.epsilon, claim.delta)
 
 
-def _largest(findings: Sequence[Finding], claim: Claim, audit: str) -> tuple[float, bool] | None:
-    """The largest figure that an audit has of a claim, and whether it is exact."""
+def _largest(findings: Sequence[Finding], claim: Claim, audit: str) -> tuple[float, str] | None:
+    """The largest figure that an audit has of a claim, and as it is written."""
     own = [f.measurement for f in findings if f.claim == claim.key and f.audit == audit and f.measurement]
-    figures = [(_mu(m, claim), m.exact) for m in own]
+    figures = [(_mu(m, claim), f"{'' if m.exact else '≥ '}{_mu(m, claim):.4f}{'' if m.proves else ' *'}") for m in own]
     return max(figures, default=None)
 
 
@@ -88,7 +88,7 @@ def _rows(config: Config, place: int, system: System) -> list[str]:
         exact, trials = (_largest(findings, claim, name) for name in (FlowAudit.name, TwoWorldAudit.name))
         share = "–" if exact is None or not math.isfinite(accounted) else f"{exact[0] / accounted:.3f}"
         useful = epsilon_of(accounted, claim.delta) < 1e3
-        shown = "–" if exact is None else f"{'' if exact[1] else '≥ '}{exact[0]:.4f}"
+        shown = "–" if exact is None else exact[1]
         rows.append(
             f"| {system.key} | {claim.key} | {claim.adversary} | {claim.unit} | "
             f"{f'{accounted:.4f}' if useful else 'no useful bound'} | {shown} | {share if useful else '–'} | "
