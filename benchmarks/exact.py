@@ -1,8 +1,9 @@
 """Exact figures of every bundled system beside what trials show and what is accounted, with the CPU seconds of each.
 
 For each claim of `vflpriv audit` and `vflpriv audit papers`: the μ that is accounted, the largest that the flow audit
-measures (≥ where not all of it is followed, * where it is a bound from draws of the loss), and the largest bound of trials in two worlds at 95 %,
-with the numbers of trials that an audit makes by itself. Seconds are those of a whole audit of the system, by audit.
+measures (≥ where not all of it is followed, * where it is a bound from draws of the loss), and the largest bound of
+trials in two worlds at 95 %, with the numbers of trials that an audit makes by itself. Seconds are those of a whole
+audit of the system, by audit.
 
     python benchmarks/exact.py [--only KEY …] [--write]
 """
