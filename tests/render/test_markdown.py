@@ -25,7 +25,9 @@ def tables(text: str) -> list[list[str]]:
 def test_headline_and_claims_come_first(report: Report) -> None:
     lines = markdown_of(report).split("\n")
     assert lines[0] == "# 2 of 5 claims are violated"
-    assert lines[6] == (
+    assert lines[2].startswith("**split: label\\_")
+    assert lines[2].endswith("100.0 % of the labels right, 10.0 % without the protocol**")
+    assert lines[8] == (
         "| ❌ **violated** | dpzv | “The whole training is μ-GDP when σ = 2C√T/(Dμ).” (dpzv-journal, Theorem VI.5) "
         "| device | record | ε = 1.00 (μ = 0.388) | no useful bound (ε ≤ 39,500); as in the paper ε ≤ 2.90 "
         "| μ ≥ 0.750 (ε ≥ 0.35) | 1e-3 |"
@@ -93,3 +95,14 @@ def test_a_long_report_is_cut_and_says_so(report: Report) -> None:
 
 def test_same_report_same_text(report: Report) -> None:
     assert markdown_of(Report.model_validate_json(report.to_json())) == markdown_of(report)
+
+
+def test_a_claim_that_holds_shows_its_three_numbers_and_how_sure_they_are(report: Report) -> None:
+    system = next(system for system in report.systems if any(c.verdict == "consistent" for c in system.claims))
+    claim = next(claim for claim in system.claims if claim.verdict == "consistent")
+    one = report.model_copy(update={"systems": (system.model_copy(update={"claims": (claim,)}),)})
+    second = markdown_of(one).split("\n\n")[1]
+    assert second.startswith("ε claimed ")
+    assert ", accounted " in second
+    assert second.endswith(f"of {len(system.attacks)} attacks applied")
+    assert ("would pass with" in second) == (claim.deciding is not None and claim.deciding.power is not None)

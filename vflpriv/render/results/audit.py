@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from vflpriv.common import formatting as f
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.render import document as d
-from vflpriv.render.first_page.grounds import risks, trusted
+from vflpriv.render.first_page.grounds import risks, strongest, trusted
 from vflpriv.render.first_page.page import FirstPage
 from vflpriv.render.plots.overview import traffic_plot, utility_plot
 from vflpriv.render.results.claims import claims_table, success_claims_table
 from vflpriv.render.results.features import features_section, features_summary
 from vflpriv.render.results.findings import findings
 from vflpriv.render.results.systems import attack_matrix, attacks_summary, system_section
-from vflpriv.render.shared import banner
+from vflpriv.render.shared import banner, best_attack
 from vflpriv.report.audit import Report
+from vflpriv.report.rows import ClaimRow
 
 __all__ = ["audit_document"]
 
+_ALL = 0.995
+"""A share of right guesses that leaves nothing secret."""
 _EXIT_CODES = {
     0: "nothing is violated, unsupported or unmeasured",
     1: "a claim is violated, or a premise is broken",
@@ -51,6 +54,8 @@ def audit_document(report: Report) -> d.Document:
         outcome="verdict",
         eyebrow="Privacy audit of vertical federated learning",
         said=(
+            *(d.Paragraph(d.strong(line)) for line in _reads_all(report)),
+            *(d.Paragraph(line) for line in _of_consistent(report)),
             d.Paragraph(report.headline, only=d.PAGE),
             d.Paragraph(f"{report.headline}. {confidence}", only=d.WRITTEN),
         ),
@@ -58,6 +63,31 @@ def audit_document(report: Report) -> d.Document:
         blocks=[*_claims(report), d.Paragraph(confidence, only=d.NOTEBOOK), *_blocks(report)],
         source=f"report.json ({report.schema_version})",
     )
+
+
+def _reads_all(report: Report) -> Iterator[str]:
+    """The attack that reads every secret of a system: it stands first, whatever the verdict on a claim is."""
+    for system in report.systems:
+        attack = best_attack(system)
+        if attack is not None and attack.success is not None and attack.success >= _ALL and attack.leakage > 0:
+            of_which = f"{f.clean(system.key)}: " if len(report.systems) > 1 else ""
+            yield f"{of_which}{strongest(system)}"
+
+
+def _of_consistent(report: Report) -> Iterator[str]:
+    """Of the one claim of a report that holds: the three numbers, how sure its trials are, how many attacks applied."""
+    claims = [(system, claim) for system in report.systems for claim in system.all_claims]
+    if len(claims) != 1 or report.verdict is not Verdict.CONSISTENT or not isinstance(claims[0][1], ClaimRow):
+        return
+    (system, claim), deciding = claims[0], claims[0][1].deciding
+    measured = "nothing" if deciding is None or deciding.epsilon is None else f"≥ {f.epsilon(deciding.epsilon)}"
+    line = f"ε claimed {f.epsilon(claim.epsilon)}, accounted {f.epsilon(claim.accounted.epsilon_upper)}, "
+    line += f"measured {measured}"
+    if deciding is not None and deciding.power is not None:
+        passes = f.percent(1 - deciding.power)
+        line += f"; a system at {deciding.power_excess:g} times the claim would pass with {passes} or more"
+    tried = sum(attack.success is not None for attack in system.attacks)
+    yield f"{line}; {tried} of {len(system.attacks)} attacks applied"
 
 
 def _exit_meaning(report: Report) -> str:
