@@ -209,6 +209,7 @@ def test_normal_masses_are_exact_in_both_tails() -> None:
 
 def test_nothing_costs_nothing_and_without_noise_all_is_lost() -> None:
     assert (ratio(3.0, 2.0), ratio(0.0, 0.0), ratio(0.0, 2.0), ratio(1.0, 0.0)) == (1.5, 0.0, 0.0, math.inf)
+    assert ratio(1.0, 0.5) == 2.0
 
 
 class _Coins(AtomicPair):
