@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.accountants.exposures import event, expose
-from vflpriv.accountants._sampler import delta_of_law, sampler_error
+from vflpriv.accountants._sampler import delta_of_law, sampled_budget, sampled_upper, sampler_error
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.budgets import quick_upper
+from vflpriv.core.budgets import Budget, quick_upper
 from vflpriv.core.ledger import Exposure
 from vflpriv.laws import Gaussian
 
@@ -86,3 +86,28 @@ def test_both_ways_to_a_bound_count_the_sampler(accountant: Any) -> None:
     # Without anything drawn the accountant is asked as it is.
     assert accountant.budget(laws, 1e-5).upper < accountant.budget(exposure, 1e-5).upper
     assert quick_upper(accountant, laws, 1e-5) == pytest.approx(accountant.budget(laws, 1e-5).upper)
+
+
+def test_what_is_counted_is_the_law_at_a_smaller_delta_and_what_is_added_to_epsilon() -> None:
+    asked: list[float] = []
+
+    class Fake:
+        @sampled_budget
+        def budget(self, exposure: Exposure, delta: float) -> Budget:
+            asked.append(delta)
+            return Budget(accountant="x", method="y", delta=delta, lower=1.0, estimate=2.0, upper=3.0)
+
+        @sampled_upper
+        def upper(self, exposure: Exposure, delta: float) -> float:
+            asked.append(delta)
+            return 3.0
+
+    exposure = drawn(1 << 24, 60)
+    error = sampler_error(exposure)
+    budget = Fake().budget(exposure, 1e-5)
+    assert (budget.lower, budget.estimate, budget.upper, budget.delta) == (1.0, 2.0, 3.0 + error[0], 1e-5)
+    assert Fake().upper(exposure, 1e-5) == 3.0 + error[0]
+    assert asked == [delta_of_law(1e-5, error)] * 2
+    none = expose(event(Gaussian(10.0), 1.0, 60))
+    assert (Fake().budget(none, 1e-5).upper, Fake().upper(none, 1e-5)) == (3.0, 3.0)
+    assert asked[2:] == [1e-5] * 2

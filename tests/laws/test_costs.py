@@ -273,3 +273,8 @@ def test_an_encoder_has_one_independent_column_for_each_round() -> None:
     assert len(tree_encoder(3)) == 6
     assert len(tree_encoder(1)) == 1
     assert toeplitz_encoder((1.0, 0.5, 0.2), 2) == ((1.0, 0.0), (0.5, 1.0))
+
+
+@pytest.mark.parametrize("law", [Gaussian(2.0, step=0.25), Laplace(2.0, step=0.25)])
+def test_a_number_is_rounded_by_itself_unless_there_are_more(law: Any) -> None:
+    assert (law.rounding, law.drawn) == (0.25, 1)
