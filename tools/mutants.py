@@ -407,7 +407,8 @@ _HEAD = """\
 # Changes that a module's own tests notice
 
 Written by `python -m tools.mutants --missed --table benchmarks/results/mutants.md` from the answers of earlier runs.
-Modules of `tools/mutants.toml` that are not here have not been tried; a module may have changed since.
+Modules of `tools/mutants.toml` that are not here have not been tried; a module may have changed since. Changes that
+were not tried are some that tests of the module's name did not notice; the rest of its room was not asked about them.
 
 """
 
