@@ -51,7 +51,7 @@ class SanText(_TextDefence):
 
     "Differential Privacy for Text Analytics via Natural Text Sanitization" (Yue et al., Findings of ACL 2021),
     SanText: metric differential privacy, P[y | x] ≤ e^{ε d(x, x')} P[y | x'], since weights and their sum change by at
-    most e^{ε d/2} each. For two texts of n tokens ε is at most ε n D, with D the largest distance of two vectors.
+    most e^{ε d/2} each. For two texts of n tokens ε is at most ε n D, with D the largest distance of two words.
     """
 
     name = "santext"
