@@ -62,16 +62,15 @@ def defence_page(name: str) -> str:
     given = {field: value for field, value in defence().model_dump(mode="json").items() if value is not None}
     strengths = ", ".join(f"{field} = {json.dumps(value)}" for field, value in given.items())
     usual = "split" if "split" in fitting else fitting[0]
-    data = "breast-cancer" if defence.binary else "imdb" if defence.of_texts else "digits"
+    data = "breast-cancer" if defence.binary else "digits"
     setting = f"defence = {{ {strengths} }}"
-    if defence.of_texts:
-        setting = _TEXTS + setting
+    example = _toml(usual, data, setting, audit={"trials": 100})
     return join(
         f"# {name}",
         f"*{sentence(defence.summary)}* Source: {prose(defence.source)}. Promise: {prose(defence().promise)}.",
         docstrings(defence),
         "## Try it",
-        fence("toml", _toml(usual, data, setting, audit={"trials": 100})),
+        f"{_TEXTS} `{setting}`" if defence.of_texts else fence("toml", example),
         "## Engines whose messages it changes",
         ", ".join(map(_engine, fitting)) + (", with labels of two classes." if defence.binary else "."),
         "## Strengths",
@@ -90,11 +89,11 @@ def _fits(defence: Any, engine: str) -> bool:
     return defence.refusal(kinds=kinds, fields=fields, classes=classes, texts=texts) is None
 
 
-_TEXTS = """bottom = "transformer-embedding"
-top = "transformer"
-encoder = "minilm"                # a folder with its checkpoint
-"""
-"""Engine settings with which devices hold texts."""
+_TEXTS = (
+    'On texts, such as `data.name = "imdb"` with `data.vocabulary`, and with the engine settings `bottom = '
+    '"transformer-embedding"`, `top = "transformer"` and `encoder`, the folder of its checkpoint:'
+)
+"""How devices hold texts: their data and their encoder are files that are not here."""
 
 
 def _bounds(release: Any) -> str:
@@ -160,14 +159,13 @@ def attack_page(name: str) -> str:
         column = {"sensitive_column": 3} if "attribute" in attack.knows else {}
         features = {"attack.features": {"attacks": [name], "known_records": 40, **column}}
         sender = "split" if "split" in senders else next(iter(senders))
-        texts = ("imdb", _TEXTS.rstrip()) if attack.target == "tokens" else ()
-        example = _toml(sender, *texts, attack={"seeds": 2}, **features)
+        example = "" if attack.target == "tokens" else _toml(sender, attack={"seeds": 2}, **features)
     return join(
         f"# {name}",
         f"*{sentence(attack.summary)}*",
         docstrings(attack),
         table(("this attack", ""), facts),
-        *_try(example),
+        *([f'{_TEXTS} `attack.features.attacks = ["{name}"]`.'] if attack.target == "tokens" else _try(example)),
         "## Where it finds what it needs",
         "Found by asking it, with ten classes and with two, through the views of a device, of all devices and of an "
         "eavesdropper."
@@ -238,7 +236,6 @@ def _toml(engine: str, data: str = "digits", setting: str = "", **sections: dict
         f"# {name}",
         "[data]",
         f'name = "{data}"',
-        *(['vocabulary = "minilm"'] if data == "imdb" else []),
         "",
         "[engine]",
         f'name = "{engine}"',
