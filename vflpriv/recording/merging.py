@@ -194,6 +194,13 @@ class _MergedWire(RecordingWire):
         tested = next((head for head in heads if head.accuracy is not None), heads[0])
         facts = {"class_names": named.class_names, "accuracy": tested.accuracy, "tests": tested.tests}
         self.head = self.head.model_copy(update={**facts, "sampled": heads[0].sampled})
+        self.checks.before = tuple(dict.fromkeys(line for head in heads for line in head.failed_checks))
+        compared, different = (
+            sum(getattr(head, f"labels_{name}") for head in heads) for name in ("compared", "different")
+        )
+        self._labels_before = compared, different
+        for line in (line for head in heads for line in head.remarks):
+            self.checks.remark(line, line)
 
 
 def _opened(parts: Sequence[_Part], base: _Part, classes: int | None, out: Path, fresh: bool) -> _MergedWire:

@@ -14,6 +14,7 @@ from vflpriv.audits.recorded.watched import WatchedAudit
 from vflpriv.core.audit import AuditContext
 from vflpriv.core.claims import Verdict
 from vflpriv.recording.ledger_file import LedgerConfig
+from vflpriv.recording.merging import merge_transcripts
 from vflpriv.recording.system import read_recording
 
 BATCHES = torch.arange(RECORDS).reshape(4, 6)
@@ -271,3 +272,16 @@ def test_noised_labels_have_to_be_those_of_the_ledger(tmp_path, declared, accuse
     training.wire.finish()
     ledger = LEDGER if declared is None else LEDGER | {"release": [*LEDGER["release"], RESPONSE | {"scale": declared}]}
     assert bool(findings(tmp_path, ledger)) == accused
+
+
+def test_a_merged_recording_keeps_what_failed_in_its_parts(tmp_path):
+    train(tmp_path / "watched", wrong_ids)
+    with vflpriv.record(tmp_path / "other", devices=2, classes=CLASSES, records=RECORDS) as wire:
+        wire.up(0, 0, "note", {"x": torch.ones(1)}, range(2))
+    with vflpriv.record(tmp_path / "failed", devices=2, classes=CLASSES, records=RECORDS) as wire:
+        wire.up(0, 1, "remark", {"x": torch.ones(1)}, range(2))
+        wire.checks.fail("rows", "round 0: a check failed")
+    merge_transcripts([tmp_path / name for name in ("watched", "other", "failed")], tmp_path / "merged")
+    head = head_of(tmp_path / "merged")
+    assert head.failed_checks == ("round 0: a check failed",)
+    assert head.labels_different == head_of(tmp_path / "watched").labels_different > 0
