@@ -96,7 +96,8 @@ def _is_no_batch(values: Any, name: str) -> bool:
     """Whether a draw is a single number, on which a branch may depend, or several that are no ids of records."""
     if isinstance(values, np.ndarray):
         return name in ("binomial", "poisson") or values.dtype.kind == "f"
-    return isinstance(values, float | int | np.number) and not isinstance(values, bool) and abs(values) < _PLAIN
+    number = isinstance(values, float | int | np.number) and not isinstance(values, bool)
+    return number and abs(float(values)) < _PLAIN
 
 
 _METHODS: dict[str, Callable[..., HostLaw]] = {

@@ -205,8 +205,9 @@ def _in_order(shares: Tensor, count: int) -> Tensor | None:
 
 def by_probabilities(trace: Following, call: Call, out: Tensor, taint: frozenset[int], seals: frozenset[int]) -> bool:
     """`bernoulli` and `multinomial` with one draw, of private probabilities; whether that is what it was."""
-    laws = [_drawn_law(call, p.detach().double()) for p in (call.tensors[0], trace.table.other(call.tensors[0]))]
-    if any(law is None for law in laws):
+    probabilities = (call.tensors[0], trace.table.other(call.tensors[0]))
+    laws = [law for p in probabilities if (law := _drawn_law(call, p.detach().double())) is not None]
+    if len(laws) < len(probabilities):
         return False
     if not torch.equal(laws[0] > 0, laws[1] > 0) or not _varies(laws[0]):
         return False

@@ -101,7 +101,9 @@ class Following:
             return
         if state.seals and not state.taint:
             # A comparison of a released value with a draw: the draw is given to the adversary, too.
-            parts = [part for part in (state.opaque, state.rows and state.rows.used) if part is not None]
+            parts = [
+                part for part in (state.opaque, None if state.rows is None else state.rows.used) if part is not None
+            ]
             parts += [lot.columns.reshape(-1) for lot in (state.recipe, state.coin) if lot is not None]
             self.host_given += parts
             if any(len(part) for part in parts):
@@ -194,12 +196,12 @@ class Following:
         if self.bounds is None:
             return NOTHING
         fact, proved = self.bounds.known(result), self.bounds.moves(result)
-        own = fact is not None and fact.own and fact.axis is not None
+        axis = fact.axis if fact is not None and fact.own else None
         meeting = Meeting(
             where=program_line(),
             rows=rows,
             moves=proved.moves.replace,
-            entries=result.numel() // result.shape[fact.axis] if own else result.numel(),
+            entries=result.numel() if axis is None else result.numel() // result.shape[axis],
             stale=self.bounds.of_several_batches(result),
             why=proved.why,
         )

@@ -100,7 +100,8 @@ def _everything(trace: Following, follow: Follow, mask: Tensor, values: Tensor) 
     """The tensor from which the mask picks these values."""
     state = trace.table.of(values)
     if values.numel() == 1 and (state is None or not state.random):
-        return follow(Call(_ATEN.clone.default, (values.reshape(()),), {}))
+        number: Tensor = follow(Call(_ATEN.clone.default, (values.reshape(()),), {}))
+        return number
     if state is None:
         return None
     if state.picked is not None:

@@ -54,7 +54,7 @@ Place = tuple[int, torch.Size, tuple[int, ...]]
 
 def place_of(tensor: Tensor) -> Place:
     """Which part of its storage a tensor is."""
-    return tensor.storage_offset(), tensor.shape, tensor.stride()
+    return int(tensor.storage_offset()), tensor.shape, tensor.stride()
 
 
 class State:
@@ -170,9 +170,9 @@ class Table:
     def other(self, tensor: Tensor) -> Tensor:
         """A tensor in the neighbouring world: itself where it does not differ."""
         state = self._states.get(tensor.untyped_storage()._cdata)
-        if state is None or (state.shadow is None and not state.variants):
-            return tensor
-        if state.variants:
+        if state is not None and state.variants:
             return state.variants.get(place_of(tensor), tensor)
+        if state is None or state.shadow is None:
+            return tensor
         view = torch.empty(0, dtype=tensor.dtype)
         return view.set_(state.shadow, tensor.storage_offset(), tensor.size(), tensor.stride())

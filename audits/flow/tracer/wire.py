@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -180,15 +181,15 @@ class TracedWire(FlowWire):
 class SwappedWire(TracedWire):
     """Follows a program as it runs in the other world."""
 
-    def hold(self, tensor: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> None:
+    def hold(self, tensor: Tensor, other: Tensor, **said: Any) -> None:
         own_storage(tensor)
         with self.trace.paused():
             own = tensor.detach().clone()
             tensor.detach().copy_(other)
-        super().hold(tensor, own, what=what, owner=owner)
+        super().hold(tensor, own, **said)
 
-    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
-        return super().private(other, value, what=what, owner=owner)
+    def private(self, value: Tensor, other: Tensor, **said: Any) -> Tensor:
+        return super().private(other, value, **said)
 
 
 def _differs(tensor: Tensor, other: Tensor) -> Tensor:
