@@ -10,7 +10,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"scipy", "sklearn", "matplotlib", "typer", "rich", "jinja2", "PIL"}:
+        if name.split(".")[0] in {"scipy", "sklearn", "matplotlib", "typer", "rich", "jinja2", "PIL", "yaml"}:
             raise ImportError(f"{name} is not installed here")
 
 sys.meta_path.insert(0, Blocked())

@@ -167,7 +167,8 @@ def training_ledger(
     if transcript is not None:
         raise InputError("--transcript", str(transcript), "nothing beside --train, which records a training by itself")
     if ledger is None:
-        raise InputError("--ledger", "nothing", "a path: --train and --ledger go together")
+        expected = "a path: --train and --ledger go together; `vflpriv trace train.py --ledger ledger.toml` writes one"
+        raise InputError("--ledger", "nothing", expected)
     _refuse(given, "--train")
     return Path(ledger)
 

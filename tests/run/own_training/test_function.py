@@ -131,7 +131,11 @@ def test_options_that_do_not_go_together_are_refused(monkeypatch, capsys, tmp_pa
 
 def test_a_training_needs_a_ledger_that_describes_its_worlds(monkeypatch, capsys, tmp_path):
     code, _, error = run(monkeypatch, capsys, "audit", "--train", f"{SYSTEMS}:sound")
-    assert (code, error) == (2, "vflpriv: --ledger = 'nothing': expected a path: --train and --ledger go together\n")
+    assert (code, error) == (
+        2,
+        "vflpriv: --ledger = 'nothing': expected a path: --train and --ledger go together; `vflpriv trace train.py "
+        "--ledger ledger.toml` writes one\n",
+    )
     bare = tmp_path / "bare.toml"
     bare.write_text('[[claim]]\nkey = "labels"\nunit = "label"\nview = "device"\nepsilon = 1.0\n')
     code, _, error = run(monkeypatch, capsys, "audit", "--train", f"{SYSTEMS}:sound", "--ledger", str(bare))

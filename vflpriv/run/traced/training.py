@@ -117,7 +117,10 @@ class TracedScript:
         with seeded(seed):
             script.run(maker)
         if not made:
-            expected = "a script that calls vflpriv.watch, vflpriv.record or vflpriv.trace: nothing else is a message"
+            expected = (
+                "a script that calls vflpriv.watch, vflpriv.record or vflpriv.trace: nothing else is a message; "
+                "a function train(wire, world, seed) is for `vflpriv audit train.py:train`"
+            )
             raise InputError("script", script.name, expected)
         if not listing.sent:
             expected = "a script that sends: begin each training step with wire.batch(ids), or use wire.ids(loader)"
