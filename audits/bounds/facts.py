@@ -206,10 +206,10 @@ class Fact:
 
     def alone(self) -> Fact:
         """Without bounds that speak of norms of rows where there are no rows, or of all of them at once."""
-        plain = {"whole": _of_all(self.whole)}
-        if self.axis is None:
-            plain |= {"row": {}, "entry": _of_all(self.entry), "low": _of_all(self.low)}
-        return replace(self, **plain)
+        plain = replace(self, whole=_of_all(self.whole))
+        if self.axis is not None:
+            return plain
+        return replace(plain, row={}, entry=_of_all(self.entry), low=_of_all(self.low))
 
 
 def _of_all(bounds: Bounds) -> Bounds:

@@ -53,7 +53,7 @@ class Following(TorchDispatchMode):
     """Facts of all tensors that private values reach, by storage: memory that is written by another view is unknown."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._facts: dict[int, tuple[StorageWeakRef, dict[Any, Fact]]] = {}
         self._drawn: dict[int, StorageWeakRef] = {}
         self._count = self._entered = 0

@@ -20,7 +20,7 @@ __all__ = ["FINE", "mean_bounds", "p_value_mean"]
 
 _STAKES = np.array([0.2, 0.6, 1.0])
 """The stakes κ whose capitals are averaged."""
-FINE = 2.0 ** -np.arange(12)
+FINE = np.array([2.0**-k for k in range(12)])
 """Stakes for values that are nearly all zero, of which a large stake loses nearly all."""
 _PARTS, _STEPS = 16, 15
 """A bound is looked for among 16¹⁵ places between 0 and 1, in a sixteenth of what is left at each step."""
