@@ -77,9 +77,12 @@ def _reads_all(report: Report) -> Iterator[str]:
 def _of_consistent(report: Report) -> Iterator[str]:
     """Of the one claim of a report that holds: the three numbers, how sure its trials are, how many attacks applied."""
     claims = [(system, claim) for system in report.systems for claim in system.all_claims]
-    if len(claims) != 1 or report.verdict is not Verdict.CONSISTENT or not isinstance(claims[0][1], ClaimRow):
+    if len(claims) != 1 or report.verdict is not Verdict.CONSISTENT:
         return
-    (system, claim), deciding = claims[0], claims[0][1].deciding
+    system, claim = claims[0]
+    if not isinstance(claim, ClaimRow):
+        return
+    deciding = claim.deciding
     measured = "nothing" if deciding is None or deciding.epsilon is None else f"≥ {f.epsilon(deciding.epsilon)}"
     line = f"ε claimed {f.epsilon(claim.epsilon)}, accounted {f.epsilon(claim.accounted.epsilon_upper)}, "
     line += f"measured {measured}"

@@ -180,7 +180,8 @@ def _moved(own: Followed, kind: str, news: Sequence[_Shown]) -> MovedKind:
     worst = max((entry.message for entry in shown), key=lambda message: _STATES.index(message.state))
     meetings = [meeting for entry in shown for meeting in entry.meetings]
     choices = [choice for entry in shown for choice in entry.choices]
-    lines = tuple(dict.fromkeys(place.where for place in (*meetings, *choices) if place.where))
+    wheres = [*(meeting.where for meeting in meetings), *(choice.where for choice in choices)]
+    lines = tuple(dict.fromkeys(where for where in wheres if where))
     common = {"state": worst.state, "where": worst.trail.where, "lines": lines, "gap": _gap(own, shown)}
     common |= {"once": _once(shown), "shared": _shared(shown)}
     trace = own.observation.trace

@@ -15,7 +15,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ class Script:
         quiet = io.StringIO()
         try:
             with ExitStack() as stack:
-                for change in (
+                changes: list[AbstractContextManager[Any]] = [
                     patch.object(sys, "argv", [str(self.path), *self.arguments]),
                     patch.object(sys, "path", [folder, *sys.path]),
                     patch.object(torch, "manual_seed", self._seeding(torch.manual_seed)),
@@ -105,7 +105,8 @@ class Script:
                     redirect_stdout(quiet),
                     redirect_stderr(quiet),
                     warnings.catch_warnings(),
-                ):
+                ]
+                for change in changes:
                     stack.enter_context(change)
                 warnings.simplefilter("ignore")
                 yield
