@@ -52,6 +52,7 @@ def test_released_values_are_whole_steps(
 def test_neighbours_are_moved_apart_by_no_more_than_is_counted(
     law: Continuous, scale: float, distance: float, entries: int, seed: int
 ) -> None:
+    """Margin: what is counted is rounded up, and compared with what double precision adds up to 1e-12 of it."""
     on_grid = gridded(law, scale, distance, entries)
     generator = torch.Generator().manual_seed(seed)
     first = torch.randn(1, entries, generator=generator, dtype=torch.float64) * distance

@@ -195,6 +195,7 @@ def test_scores_of_an_absent_record_are_normal_with_the_accounted_mu(update):
 
 @pytest.mark.parametrize(("variant", "changes"), [("send-once", {}), ("dpzv-joint", NOISED)])
 def test_absence_is_measured_below_what_is_accounted_by_every_canary(variant, changes):
+    """Margin: a bound from 300 trials at 99 % lies 0.4 or more below μ, and moves by 0.02 between CPUs."""
     system, audit = make_system(variant, **changes), TwoWorldAudit()
     view = next(v for v in (ALL, SERVER, DEVICE) if choose(system, v, Unit.ADD_REMOVE, WORST).method is not None)
     mu = accounted(system, view, Unit.ADD_REMOVE)

@@ -61,8 +61,11 @@ def test_two_plain_runs_with_known_noise_decide_as_the_truth_says(program):
         for name in message.tensors
     ]
     mu = float(torch.stack(gaps).norm()) / program.std
-    # Sums of forty numbers in single precision.
-    assert (mu > program.claimed * (1 + 1e-4)) == program.broken
+    # Margin: sums of forty numbers in single precision move by 2e-7 of μ between CPUs, and 1e-4 of it is allowed.
+    if program.broken:
+        assert mu > program.claimed * (1 + 1e-4)
+    else:
+        assert mu <= program.claimed * (1 + 1e-4)
     if program.exact:
         assert math.isclose(mu, program.exact(), rel_tol=1e-3)
 

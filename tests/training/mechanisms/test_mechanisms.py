@@ -31,6 +31,7 @@ def distance(mechanism, a, b) -> float:
 
 
 def within(mechanism, unit, a, b) -> None:
+    """A pair moves no further than its bound, which it may reach: double precision is far within what is allowed."""
     assert distance(mechanism, a, b) <= mechanism.sensitivity[unit] * (1 + 1e-9)
 
 
@@ -71,6 +72,7 @@ def test_scalar_mean_replacing_a_device(values, other, clip):
 @pytest.mark.parametrize("kind", [VectorMean, OuterMean])
 @given(values=MATRIX, other=arrays("float64", (WIDTH,), elements=NUMBERS), record=RECORDS, clip=CLIPS)
 def test_vector_mean(kind, values, other, record, clip):
+    """Margin: a pair may reach its bound; double precision is off by 1e-15 of it for each record, 1e-9 is allowed."""
     mechanism = kind(noise_std=1.0, clip=clip, batch_size=B)
     changed, without = values.copy(), values.copy()
     changed[record], without[record] = other, 0.0
@@ -95,6 +97,7 @@ def test_the_outer_mean_is_the_mean_of_clipped_gradients_written_down():
 
 @given(MATRIX, MATRIX, RECORDS, CLIPS)
 def test_frobenius_clip(values, other, record, clip):
+    """Margin: a pair may reach its bound; double precision is off by 1e-15 of it for each record, 1e-9 is allowed."""
     mechanism = ClientClip(noise_std=1.0, clip=clip)
     within(mechanism, Unit.CLIENT, values, other)
     changed, without = values.copy(), values.copy()
@@ -106,6 +109,7 @@ def test_frobenius_clip(values, other, record, clip):
 
 @given(MATRIX, MATRIX, RECORDS, CLIPS)
 def test_per_record_l2_clip(values, other, record, clip):
+    """Margin: a pair may reach its bound; double precision is off by 1e-15 of it for each record, 1e-9 is allowed."""
     mechanism = EmbeddingClip(noise_std=1.0, clip=clip, batch_size=B)
     within(mechanism, Unit.CLIENT, values, other)
     changed, without = values.copy(), values.copy()
@@ -121,7 +125,10 @@ def test_per_record_l2_clip(values, other, record, clip):
 )
 @given(values=MATRIX, other=MATRIX, clip=CLIPS)
 def test_a_device_with_zeros_for_data(kind, emptied, factor, values, other, clip):
-    """Against what its model makes of zeros: zeros themselves, something non-negative, or anything."""
+    """Against what its model makes of zeros: zeros themselves, something non-negative, or anything.
+
+    Margin: a pair may reach its bound; double precision is off by 1e-15 of it for each record, 1e-9 is allowed.
+    """
     mechanism = clipped(kind, clip, emptied)
     first, second = {
         Emptied.ZEROS: (values, 0 * values),
