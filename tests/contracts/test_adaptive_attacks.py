@@ -10,9 +10,11 @@ from vflpriv.common.registry import available, find
 from vflpriv.core.attack import adapts
 
 ATTACKS = [kind() for kind in available("attack").values()]
+OF_NUMBERS = [name for name in NAMES if not available("defence")[name].of_texts]
+"""A token that was replaced is its own best guess: attacks on texts read what was sent and need not know the draw."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_NUMBERS)
 def test_some_attack_knows_it(name):
     assert any(adapts(attack, {name: {}}) for attack in ATTACKS)
 
@@ -21,7 +23,7 @@ def test_no_attack_knows_a_defence_that_is_not_in_force():
     assert not any(adapts(attack, make_system("split-concat").defences) for attack in ATTACKS)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_NUMBERS)
 def test_attacks_are_told_its_strengths(name):
     variant = next(v for v in ("split-concat", "split-sum", "vafl-concat") if fits(v, name))
     assert classes_for(name) in (2, 3)

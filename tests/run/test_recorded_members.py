@@ -35,7 +35,7 @@ def test_a_memorising_model_whose_predictions_are_published_is_refuted(unit, tmp
         assert (claim.verdict, claim.deciding.unit) == (Verdict.VIOLATED, unit)
         assert claim.deciding.epsilon > 0.5
         assert (claim.deciding.facts["canaries"], claim.deciding.facts["set_aside"]) == (80, 40)
-    cells = {cell.adversary: cell for cell in system.features}
+    cells = {cell.adversary: cell for cell in system.features if cell.low is not None}
     assert set(cells) == {"server", "device(0)", "model", "eavesdropper", "outsider"}
     assert all(cell.low > 0.1 and cell.unit == unit for cell in cells.values())
     assert not [line for line in report.not_tested if "membership" in line or "plant_members" in line]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from vflpriv.common.devices import widest_float
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings
@@ -60,10 +61,11 @@ class LinearAdmm(AdmmEngine):
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
         s, weight = self.settings, self.part.stacked[group]["weight0"]
         # In double precision: one large row makes the weight decay vanish in a single one, and the system singular.
-        rows = inputs.flatten(0, 1).double()
+        wide = widest_float(inputs.device)
+        rows = inputs.flatten(0, 1).to(wide)
         transposed = rows.transpose(1, 2) / self.schedule.batch_size
         gram = s.penalty * torch.bmm(transposed, rows)
         gram.diagonal(dim1=1, dim2=2).add_(s.weight_decay)
-        target = torch.bmm(transposed, s.penalty * reply["residuals"].double() - reply["duals"])
+        target = torch.bmm(transposed, s.penalty * reply["residuals"].to(wide) - reply["duals"])
         best = torch.linalg.solve_ex(gram, target).result
         weight.lerp_(best.to(weight.dtype), s.relaxation)
