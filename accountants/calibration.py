@@ -92,10 +92,10 @@ def _enclose(upper: Callable[[float], float], epsilon: float, start: float) -> t
     """Two stds, of which the first spends more than epsilon and the second does not."""
     high, factor = start, 1.1
     while upper(high) > epsilon:
-        high, factor = high * factor, factor * factor
-        if high > _LARGEST:
-            expected = f"more than {upper(_LARGEST):.6g}, which other releases cost however large this noise is"
+        if high >= _LARGEST:
+            expected = f"more than {upper(high):.6g}, which other releases cost however large this noise is"
             raise InputError("epsilon", epsilon, expected)
+        high, factor = min(high * factor, _LARGEST), factor * factor
     low, factor = high / 1.1, 1.1
     while upper(low) <= epsilon:
         high, low, factor = low, low / factor, factor * factor

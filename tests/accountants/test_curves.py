@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
 from tests.accountants.exposures import event, expose
 from tests.support import make_system
 from vflpriv.accountants.auto import AutoAccountant
-from vflpriv.accountants.curves import DELTAS, over_rounds, privacy_curve, record_epsilons
+from vflpriv.accountants.curves import ALPHAS, DELTAS, over_rounds, privacy_curve, record_epsilons
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.core.budgets import curve, delta_of, epsilon_of
 from vflpriv.core.units import Unit
@@ -89,3 +91,37 @@ def test_each_records_own_epsilon():
 def test_records_have_no_epsilon_of_their_own_where_batches_are_secret():
     system = make_system("dpzv-joint", rounds=40, schedule="poisson")
     assert record_epsilons(system.ledger.exposure(Adversary.parse("model"), Unit.LABEL), 1e-3) is None
+
+
+def test_curves_are_dense_where_they_bend_and_reach_both_ends():
+    assert np.all(np.diff(DELTAS) > 0)
+    assert (DELTAS[0], DELTAS[-1]) == pytest.approx((1e-12, 0.95))
+    small, large = DELTAS[DELTAS < 0.011], DELTAS[DELTAS > 0.011]
+    assert small[1:] / small[:-1] == pytest.approx(np.full(10, 10.0))
+    assert (large[0], len(large)) == (pytest.approx(0.013), 20)
+    assert (ALPHAS[0], ALPHAS[-1]) == (0.0, 1.0)
+    assert ALPHAS + ALPHAS[::-1] == pytest.approx(np.ones(len(ALPHAS)))
+    assert np.diff(ndtri(ALPHAS[1:-1])) == pytest.approx(np.full(180, 0.05))
+
+
+def test_a_cost_beyond_the_largest_float_still_has_a_line():
+    found = privacy_curve(RdpAccountant(), expose(event(Laplace(1e-3))), deltas=np.array([1e-5]))
+    assert 900 < found.epsilon_upper[0] <= 1000
+    assert found.betas[0] == 1 - 1e-5
+    assert np.all(found.betas[1:] < 1e-290)
+
+
+def test_a_curve_over_rounds_has_24_points_unless_told():
+    system = make_system("dpzv-joint", rounds=40)
+    found = over_rounds(AutoAccountant(), system.ledger, Adversary.parse("device(1)"), Unit.LABEL, 1e-3)
+    assert (len(found.rounds), found.rounds[-1]) == (24, 40)
+
+
+def test_records_have_no_epsilon_of_their_own_without_counts_or_without_gaussians():
+    gaussian = expose(event(Gaussian(2.0), 1.0, 9))
+    assert gaussian.gaussian
+    assert record_epsilons(gaussian, 1e-3) is None
+    counted = replace(gaussian, squares=np.array([0.25, 1.0, 0.25]))
+    found = record_epsilons(counted, 1e-3)
+    assert found == pytest.approx([epsilon_of(mu, 1e-3) for mu in (0.5, 1.0, 0.5)])
+    assert record_epsilons(replace(counted, events=(event(Laplace(2.0)),)), 1e-3) is None

@@ -96,6 +96,28 @@ def test_larger_orders_are_asked_for_only_where_the_best_is_the_largest(mu: floa
     assert _Counted.asked[0][1] == (pairs > 32)
 
 
+@pytest.mark.parametrize("mu", [1e4, 3200.0, 1600.0, 40.0, 0.3, 1e-3, 7e-5, 3e-5, 1e-5])
+def test_the_search_runs_between_the_neighbours_of_the_best_order_of_the_table(
+    mu: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At either end of the table the best order is its own neighbour; the search takes no shortcuts."""
+    between: list[tuple[float, float]] = []
+
+    def search(function: Any, *, bounds: tuple[float, float], **options: Any) -> Any:
+        between.append(bounds)
+        return minimize_scalar(function, bounds=bounds, **options)
+
+    monkeypatch.setattr(rdp, "minimize_scalar", search)
+    _Counted.asked.clear()
+    best_order({_Counted(mu): 1}, 1e-9)
+    orders = [a for asked, _ in _Counted.asked if len(asked) > 1 for a in asked]
+    costs = [converted(a * (a - 1) * mu * mu / 2, a, 1e-9) for a in orders]
+    at = costs.index(min(costs))
+    ends = orders[max(at - 1, 0)], orders[min(at + 1, len(orders) - 1)]
+    assert between == [pytest.approx([math.log(end - 1) for end in ends])]
+    assert not any(fast for asked, fast in _Counted.asked if len(asked) == 1)
+
+
 def test_nothing_is_searched_where_the_best_costs_nothing_or_everything() -> None:
     assert best_order({GaussianPair(1e-3): 1}, 0.9).epsilon == 0.0
     assert best_order({GaussianPair(1e200): 1}, 1e-5).epsilon == math.inf
