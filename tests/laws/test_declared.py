@@ -6,12 +6,24 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from tests.contracts.test_laws import EVERY
+from vflpriv.common.random import Stream
 from vflpriv.core.law import Law
-from vflpriv.laws import CorrelatedGaussian, DiscreteGaussian, DiscreteLaplace, Exponential, Gaussian, Laplace
+from vflpriv.laws import (
+    CorrelatedGaussian,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Exponential,
+    Gaussian,
+    LabelSets,
+    Laplace,
+    RandomizedResponse,
+)
 from vflpriv.laws.correlated import toeplitz_encoder, tree_encoder
 from vflpriv.laws.gaussian import GaussianPair
+from vflpriv.laws.labels.law import LawAnswers
 from vflpriv.laws.laplace import LaplacePair
 from vflpriv.laws.pairs import Diluted, PurePair
 from vflpriv.laws.skellam import Skellam
@@ -59,3 +71,17 @@ def test_columns_that_do_not_overlap_add_their_squares_alone() -> None:
     law = CorrelatedGaussian(2.0, toeplitz_encoder((1.0, 0.5), 6), separation=2)
     for count in (1, 2, 3):
         assert law.factor(count) == pytest.approx(math.sqrt(1.25 * count))
+
+
+def test_answers_have_the_table_of_their_law_where_it_has_one() -> None:
+    stream = Stream.of(0, "labels", [0], torch.device("cpu"))
+    few = LawAnswers(RandomizedResponse(1.0), 4, stream).table()
+    assert few is not None
+    assert few.tolist() == RandomizedResponse(1.0).table(4).tolist()
+    assert (few.dtype, few.shape) == (torch.float64, (4, 4))
+    assert LawAnswers(LabelSets(1.0), 60, stream).table() is None  # of more sets than are written down
+
+
+def test_a_changed_label_moves_a_value_by_1_where_its_law_has_no_norm() -> None:
+    for law in (RandomizedResponse(0.7), LabelSets(0.7)):
+        assert (law.norm, law.distance, law.label_epsilon) == (None, 1.0, pytest.approx(0.7))

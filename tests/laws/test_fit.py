@@ -61,5 +61,5 @@ def test_rates_have_twice_the_smaller_tail(number: int, rate: float) -> None:
 
 def test_of_several_p_values_the_smallest_counts_as_often_as_there_are() -> None:
     assert smallest(np.array([0.3, 0.01, 0.2])) == pytest.approx(0.03)
-    assert smallest([0.6, 0.5]) == 1.0
+    assert smallest([0.6, 0.5]) == smallest([0.9, 0.8]) == 1.0
     assert smallest([]) == 1.0
