@@ -152,7 +152,8 @@ def array(tensor: Tensor) -> NDArray[Any]:
 
 def alike(wire: FlowWire | type[FlowWire], values: Tensor) -> list[Tensor]:
     """All tensors of the program with these values, or with one-hot rows of them, but for those in the same memory."""
-    gc.collect()
+    # Of earlier runs, what is dead and young: to look for all of it takes longer than to follow a short script.
+    gc.collect(1)
     with wire.unseen():
         tensors = [t for t in gc.get_objects() if type(t) is Tensor and _plain(t) and _same(t, values)]
         places = {(t.untyped_storage().data_ptr(), t.storage_offset(), t.stride()): t for t in [*tensors, values]}
