@@ -408,7 +408,8 @@ _HEAD = """\
 
 Written by `python -m tools.mutants --missed --table benchmarks/results/mutants.md` from the answers of earlier runs.
 Modules of `tools/mutants.toml` that are not here have not been tried; a module may have changed since. Changes that
-were not tried are some that tests of the module's name did not notice; the rest of its room was not asked about them.
+were not tried are some that tests of the module's name did not notice, of which the rest of its room was not asked, or
+that a run which was ended early did not come to.
 
 """
 
