@@ -151,7 +151,8 @@ def test_watch_moves_what_is_there_aside_and_says_so(tmp_path, capsys):
 
 
 STOPPED = """
-import sys, time, torch, vflpriv
+import signal, sys, time, torch, vflpriv
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as it is without nohup, under which the tests may run
 wire = vflpriv.record(sys.argv[1], devices=1, classes=2, records=5)
 for t in range(10**6):
     wire.up(t, 0, "note", {"x": [float(t)]})
@@ -168,7 +169,10 @@ def test_a_signal_ends_the_recording_in_order(tmp_path, number):
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}) as training:
         training.stdout.readline()
         training.send_signal(number)
-        assert training.wait(60) == -number
+        try:
+            assert training.wait(60) == -number
+        finally:
+            training.kill()
     recording = read_transcript(tmp_path / "run")
     assert recording.rounds >= 50  # without it, what was not a second old is lost
     assert not recording.head.finished
