@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
-from vflpriv.audits.statistics.significance import holm_adjusted
+from vflpriv.audits.statistics.significance import holm_adjusted, smallest
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
@@ -35,7 +35,6 @@ from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
 from vflpriv.core.wire import Message
 from vflpriv.laws import Gaussian
-from vflpriv.laws.fit import smallest
 
 __all__ = [
     "ALPHA",
@@ -45,7 +44,6 @@ __all__ = [
     "NoiseTest",
     "RecordedNoise",
     "noise_limit",
-    "noise_p_value",
     "prediction_errors",
     "recorded_noises",
 ]
@@ -223,22 +221,6 @@ def _coarse(noise: Law, recorded: Sequence[_Recorded]) -> bool:
 def _named(p_values: torch.Tensor) -> dict[str, float]:
     """By question, without those that were not asked."""
     return {name: p for name, p in zip(QUESTIONS, p_values.tolist(), strict=True) if not math.isnan(p)}
-
-
-def noise_p_value(noise: Law, values: Sequence[Floats]) -> float | None:
-    """The p-value of "every entry carries independent noise of this size, or more"; None for other noises.
-
-    Around any signal, known or not, |signal + noise| is stochastically at least |noise|, as the noise is symmetric and
-    has one peak. Conditional on all earlier entries that stays so, whatever the signal learnt from them. So Σx²/σ² is
-    at least chi-squared with n degrees of freedom (Gaussian), and Σ|x|/b at least Gamma(n) (Laplace).
-
-    >>> noise_p_value(Gaussian(1.0), [np.zeros(10)])
-    0.0
-    """
-    count = sum(v.size for v in values)
-    if not count or not noise.bounds_size:
-        return None
-    return float(noise.lower_tail(sum(float(noise.sizes(v).sum()) for v in values), count))
 
 
 @dataclass(frozen=True, kw_only=True)

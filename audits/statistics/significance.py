@@ -1,4 +1,4 @@
-"""Means over seeds with their intervals, p-values of means above a bound, and Holm's correction for several tests."""
+"""Means over seeds with their intervals, p-values of means above a bound, and corrections for several tests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from vflpriv.common.lazy import stats
+from vflpriv.common.numerics import Floats
 
-__all__ = ["holm_adjusted", "mean_error", "mean_interval", "p_value_above"]
+__all__ = ["holm_adjusted", "mean_error", "mean_interval", "p_value_above", "smallest"]
 
 
 def mean_interval(
@@ -75,3 +76,13 @@ def holm_adjusted(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
     return [float(a) for a in adjusted]
+
+
+def smallest(p_values: Floats | Sequence[float]) -> float:
+    """The smallest of several p-values after Bonferroni's correction; 1 of none.
+
+    >>> smallest([0.5, 0.01]), smallest([])
+    (0.02, 1.0)
+    """
+    array = np.asarray(p_values, dtype=np.float64)
+    return min(1.0, array.size * float(array.min())) if array.size else 1.0

@@ -10,12 +10,10 @@ import torch
 
 from vflpriv.audits.learned.recorded import Split
 from vflpriv.audits.one_run import guess_coins
-from vflpriv.audits.recorded.noise import noise_p_value
 from vflpriv.audits.statistics.one_run import epsilon_one_run, p_value_one_run
 from vflpriv.core.attack import Guess
 from vflpriv.core.canaries import draw_canaries, plant
 from vflpriv.core.views import Adversary
-from vflpriv.laws import Exact, Gaussian, Laplace
 
 DEVICE, OTHER = Adversary.parse("device(0)"), Adversary.parse("device(1)")
 LABELS = torch.arange(400) % 5
@@ -85,28 +83,3 @@ def test_planted_labels_are_one_of_two_by_fair_coins():
         assert torch.equal(labels[untouched], LABELS[untouched])
         heads += int(drawn.worlds.sum())
     assert abs(heads - 5000) < 4 * 50
-
-
-@pytest.mark.parametrize("noise", [Gaussian(0.5), Laplace(0.5)])
-def test_declared_noise_is_rarely_refuted_whatever_the_signal(noise):
-    generator = np.random.default_rng(1)
-
-    def draw(size):
-        return 0.5 * (generator.normal(size=size) if isinstance(noise, Gaussian) else generator.laplace(size=size))
-
-    for signal in (0.0, 0.3):
-        refuted = sum(noise_p_value(noise, [signal + draw(20), draw((2, 5))]) <= 0.05 for _ in range(2000))
-        # 5 % of 2000 are 100; 140 are 4.1 standard deviations more.
-        assert refuted <= (140 if signal == 0.0 else 100)
-
-
-@pytest.mark.parametrize("noise", [Gaussian(0.5), Laplace(0.5)])
-def test_noise_of_half_the_size_is_refuted(noise):
-    generator = np.random.default_rng(2)
-    small = 0.25 * (generator.normal(size=200) if isinstance(noise, Gaussian) else generator.laplace(size=200))
-    assert noise_p_value(noise, [small]) < 1e-6
-
-
-def test_where_there_is_nothing_to_test():
-    assert noise_p_value(Exact(), [np.zeros(3)]) is None
-    assert noise_p_value(Gaussian(1.0), []) is None

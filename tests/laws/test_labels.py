@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, chisquare, kstest, laplace
+from scipy.stats import chisquare, kstest, laplace
 
 from vflpriv.common.random import Stream
 from vflpriv.core.law import Draws
 from vflpriv.laws import Alibi, LabelSets, Laplace, RandomizedResponse
-from vflpriv.laws.fit import rate_p_value
 from vflpriv.laws.labels.label_sets import subset_law
 from vflpriv.laws.laplace import LaplacePair
 from vflpriv.laws.pairs import PurePair
@@ -68,7 +67,6 @@ def test_responses_have_the_table_of_their_law(epsilon: float, classes: int) -> 
         assert chisquare(counts, expected[label] * counts.sum()).pvalue > 1e-4
     assert law.evidence(observed).max() == pytest.approx(epsilon)
     assert (law.strength(7.0), law.label_epsilon, law.pair(7.0)) == (epsilon, epsilon, PurePair(epsilon))
-    assert law.observation_test(observed.numpy(), labels[0].numpy()) is None
 
 
 # Subset selection ---------------------------------------------------------------------------------------------------
@@ -144,42 +142,6 @@ def test_too_many_sets_have_no_table() -> None:
     assert LabelSets(0.5).table(20) is None
 
 
-def test_sets_are_tested_by_the_binomial_law_of_each_class() -> None:
-    """Two replicas of nine records: exact p-values of all labels together, and of each class within each label."""
-    law, classes = LabelSets(0.5), 4
-    size, inside = subset_law(classes, 0.5)
-    assert size == 2
-    truth = np.array([0, 0, 0, 0, 1, 1, 1, 3, 3])
-    random = np.random.default_rng(5)
-    members = np.zeros((2, 9, classes))
-    for chosen in members.reshape(-1, classes):
-        chosen[random.choice(classes, size, replace=False)] = 0.5
-    members[:, :4] = [0.5, 0.5, 0.0, 0.0]
-    own = sum(int(members[r, n, truth[n]] > 0) for r in range(2) for n in range(9))
-    p_values = [float(rate_p_value(own, 18, inside))]
-    for label in (0, 1, 3):
-        counts = (members[:, truth == label] > 0).sum((0, 1))
-        others = (size - inside) / (classes - 1)
-        number = 2 * int((truth == label).sum())
-        p_values += [float(rate_p_value(counts[c], number, inside if c == label else others)) for c in range(classes)]
-    found = law.observation_test(0.5 * (members > 0), truth)
-    assert found is not None
-    assert found[:2] == ("subsets", "are sets of classes drawn as declared")
-    assert found[2] == pytest.approx(13 * min(p_values))
-    assert found[2] < 0.2
-    # Every set holds its label, which is less likely than what else is in them.
-    members = np.zeros((2, 9, classes))
-    for n, label in enumerate(truth):
-        members[:, n, label] = members[0, n, (label + 1 + n % 3) % 4] = members[1, n, (label + 1 + (n + 1) % 3) % 4] = 1
-    found = law.observation_test(0.5 * members, truth)
-    assert found is not None
-    assert found[2] == pytest.approx(13 * float(rate_p_value(18, 18, inside)))
-    members[1, 8] = [0.5, 0.5, 0.5, 0.0]
-    wrong = law.observation_test(0.5 * (members > 0), truth)
-    assert wrong is not None
-    assert wrong[2] == 0.0
-
-
 # ALIBI --------------------------------------------------------------------------------------------------------------
 
 
@@ -223,54 +185,3 @@ def test_the_label_is_the_largest_as_often_as_an_integral_says(std: float, class
     )
     expected = np.trapezoid(law.pdf(x - 1) * law.cdf(x) ** (classes - 1), x)
     assert Alibi(std).kept(classes) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("above", "below", "between"), [(200, 120, 80), (250, 20, 130), (170, 160, 70), (100, 40, 63), (100, 40, 64)]
-)
-def test_alibi_noise_is_tested_at_both_ends_and_between(above: int, below: int, between: int) -> None:
-    """Entries at exact quantiles between the ends: there the fit is perfect, and the rates at the ends decide."""
-    law = Alibi(1.2)
-    scale, number = law.laplace.scale, above + below + between
-    places = (np.arange(between) + 0.5) / between
-    inner = 1 + 2 * scale * np.log1p(-places * -np.expm1(-1 / scale))  # from 1 down to -1
-    entries = np.concatenate([np.full(above, 1.0), np.full(below, -1.0), inner])[: number // 4 * 4]
-    np.random.default_rng(2).shuffle(entries)
-    truth = np.arange(entries.size // 4) % 4
-    signs = np.where(np.arange(4) == truth[:, None], 1.0, -1.0)
-    found = law.observation_test((signs * entries.reshape(-1, 4) / scale)[None], truth)
-    assert found is not None
-    assert found[:2] == ("laplace", "is the noise Laplace of the declared scale")
-    ends = int((entries == 1.0).sum()), int((entries == -1.0).sum())
-    rates = 0.5, 0.5 * math.exp(-1 / scale)
-    tails = [
-        2 * min(binom.cdf(k, entries.size, rate), binom.sf(k - 1, entries.size, rate))
-        for k, rate in zip(ends, rates, strict=True)
-    ]
-    tests = 3 if entries.size - sum(ends) >= 64 else 2
-    assert found[2] == pytest.approx(min(1.0, tests * min(tails)), rel=1e-6)
-
-
-def test_alibi_noise_of_another_scale_between_the_ends_is_noticed() -> None:
-    law = Alibi(1.2)
-    scale, places = law.laplace.scale, (np.arange(4000) + 0.5) / 4000
-    for factor, least, most in ((1.0, 0.1, 1.0), (1.5, 0.0, 1e-6), (0.7, 0.0, 1e-6)):
-        wrong = scale * factor
-        inner = 1 + 2 * wrong * np.log1p(-places * -np.expm1(-1 / wrong))
-        ends = round(4000 / (0.5 * -math.expm1(-1 / scale)))
-        low = round(0.5 * math.exp(-1 / scale) * ends)
-        entries = np.concatenate([np.full(ends // 2, 1.0), np.full(low, -1.0), inner])
-        found = law.observation_test(entries[None, :, None] / scale, np.zeros(entries.size, dtype=np.int64))
-        assert found is not None
-        assert least <= found[2] <= most
-
-
-def test_one_value_far_out_proves_nothing_of_the_fit() -> None:
-    """Where the noise is small a value that should never be met has the quantile 1 in double precision."""
-    law, number = Alibi(0.02 * math.sqrt(2)), 4000
-    places = (np.arange(number) + 0.5) / number
-    inner = np.concatenate([1 + 0.04 * np.log1p(-places), [-0.6]])
-    entries = np.concatenate([np.full(number, 1.0), inner])
-    found = law.observation_test(entries[None, :, None] / law.laplace.scale, np.zeros(entries.size, dtype=np.int64))
-    assert found is not None
-    assert found[2] > 0.1

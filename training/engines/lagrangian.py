@@ -6,8 +6,7 @@ VIMADMM). Theorem 1: the Lagrangian decreases in every round, if ρ lies between
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import no_grad, torch
@@ -18,41 +17,10 @@ from vflpriv.training.engines.vimadmm import Vimadmm
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Descent", "follow", "followed_round", "unmet_conditions"]
+__all__ = ["followed_round", "unmet_conditions"]
 
 _SMOOTH = 0.5
 """L: the Hessian of cross-entropy by logits, diag(p) - ppᵀ, has no eigenvalue above 1/2."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Descent:
-    """The Lagrangian of each round and replica, (T, R), and the conditions of Theorem 1 that the training did not meet.
-
-    With batches that are not all records a value is that of its round's batch, and rises may be those between batches.
-    """
-
-    values: Tensor
-    unmet: tuple[str, ...]
-
-    @property
-    def rises(self) -> Tensor:
-        """(T - 1, R): by how much the Lagrangian rose from one round to the next; negative where it decreased."""
-        return self.values[1:] - self.values[:-1]
-
-    @property
-    def monotone(self) -> bool:
-        """Whether it decreased in every round of every replica."""
-        return bool((self.rises < 0).all())
-
-
-def follow(engine: AdmmEngine, wire: Wire, *, advance: Callable[[int], None] | None = None) -> Descent:
-    """Train all rounds, and note the Lagrangian of each; `advance` is told of each round."""
-    values: list[Tensor] = []
-    for round_ in range(engine.schedule.rounds):
-        values.append(followed_round(engine, round_, wire))
-        if advance is not None:
-            advance(1)
-    return Descent(values=torch.stack(values), unmet=unmet_conditions(engine))
 
 
 def followed_round(engine: AdmmEngine, round_: int, wire: Wire) -> Tensor:

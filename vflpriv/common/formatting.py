@@ -28,7 +28,6 @@ __all__ = [
     "sampled",
     "scientific",
     "seeds_interval",
-    "share",
     "shorten",
     "size",
     "too_wide",
@@ -225,14 +224,6 @@ def p_value(number: float | None) -> str:
         return f"{number:.3f}"
     mantissa, exponent = f"{number:.1e}".split("e")
     return f"{mantissa}e{int(exponent)}"
-
-
-def share(part: int, whole: int) -> float | None:
-    """
-    >>> share(1, 4), share(0, 0)
-    (0.25, None)
-    """
-    return part / whole if whole else None
 
 
 def size(number: float) -> str:

@@ -68,7 +68,6 @@ class Draws:
         self._laws: dict[int, object] = {}
         self.repeated = 0
         self.constant = 0
-        self.overlapping = 0
 
     def seed(self, *, guessable: bool) -> None:
         """Whether the next draw is from a generator whose seed is small enough to be tried out."""
@@ -94,7 +93,6 @@ class Draws:
             return torch.arange(same[1], same[1] + same[2])
         constant = value.is_floating_point() and chance < _BY_CHANCE and self._constant(value)
         self.constant += constant
-        self.overlapping += same is not None
         columns = self.add(family, value.numel(), known=constant or same is not None)
         if same is not None and same[1] >= 0:
             self._known[bisect_right(self._starts, same[1]) - 1] = True

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t, ttest_1samp
 
-from vflpriv.audits.statistics.significance import holm_adjusted, mean_error, mean_interval, p_value_above
+from vflpriv.audits.statistics.significance import holm_adjusted, mean_error, mean_interval, p_value_above, smallest
 
 BOUND = 0.05
 
@@ -83,3 +83,8 @@ def test_holm_refuses_what_is_no_p_value() -> None:
     for wrong in (-0.1, 1.5):
         with pytest.raises(ValueError, match="Expected p-values between 0 and 1"):
             holm_adjusted([0.5, wrong])
+
+
+def test_of_several_p_values_the_smallest_counts_as_often_as_there_are() -> None:
+    assert smallest(np.array([0.3, 0.01, 0.2])) == pytest.approx(0.03)
+    assert smallest([0.6, 0.5]) == smallest([0.9, 0.8]) == smallest([]) == 1.0

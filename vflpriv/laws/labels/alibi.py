@@ -6,16 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy.integrate import quad
-from scipy.special import ndtri
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.law import Pair
-from vflpriv.laws.fit import anderson_darling, rate_p_value, smallest
 from vflpriv.laws.labels.law import LabelLaw
 from vflpriv.laws.laplace import Laplace
 
@@ -101,23 +96,3 @@ class Alibi(LabelLaw):
 
         reach = 40 * scale
         return float(quad(integrand, 1 - reach, 1 + reach, points=sorted({0.0, 1.0}), limit=400)[0])
-
-    def observation_test(self, evidence: Floats, truth: NDArray[np.int64]) -> tuple[str, str, float] | None:
-        """Evidence times the scale b is |o| - |o - 1| of each noised entry o: o cut off to [0, 1], from -1 to 1.
-
-        With its sign turned for all classes but the true one every entry is that of 1 + n: at its upper end with
-        probability 1/2, at its lower one with exp(-1/b) / 2, and between them -n is exponential, cut off at 1.
-        """
-        scale = self.laplace.scale
-        signs = np.where(np.arange(evidence.shape[-1]) == truth[:, None], 1.0, -1.0)
-        entries = (signs * (evidence * scale)).ravel()
-        above, below = entries >= 1 - 1e-6, entries <= -1 + 1e-6
-        p_values = [
-            float(rate_p_value(int(above.sum()), entries.size, 0.5)),
-            float(rate_p_value(int(below.sum()), entries.size, 0.5 * math.exp(-1 / scale))),
-        ]
-        between = (1 - entries[~above & ~below]) / 2
-        if between.size >= 64:
-            uniform = -np.expm1(-between / scale) / -math.expm1(-1 / scale)
-            p_values.append(anderson_darling(ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))))
-        return "laplace", "is the noise Laplace of the declared scale", smallest(p_values)

@@ -8,12 +8,10 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.laws.fit import rate_p_value, smallest
 from vflpriv.laws.labels.randomised_response import RandomizedResponse
 
 if TYPE_CHECKING:
@@ -88,22 +86,3 @@ class LabelSets(RandomizedResponse):
             return None
         held = np.array([[label in chosen for chosen in combinations(range(inputs), size)] for label in range(inputs)])
         return np.where(held, inside / math.comb(inputs - 1, size - 1), (1 - inside) / math.comb(inputs - 1, size))
-
-    def observation_test(self, evidence: Floats, truth: NDArray[np.int64]) -> tuple[str, str, float] | None:
-        """Every set has the declared size, and holds the label at the declared rate.
-
-        Exact by the binomial law: of all records together, and for each true class; and so for every other class that
-        the set may hold beside it.
-        """
-        question, members = "are sets of classes drawn as declared", evidence > 0
-        classes = members.shape[-1]
-        size, inside = subset_law(classes, self.epsilon)
-        if (members.sum(-1) != size).any():
-            return "subsets", question, 0.0
-        own = np.take_along_axis(members, np.broadcast_to(truth, members.shape[:2])[..., None], axis=-1)
-        p_values = [float(rate_p_value(own.sum(), own.size, inside))]
-        for label in np.unique(truth):
-            sets = members[:, truth == label].reshape(-1, classes)
-            expected = np.where(np.arange(classes) == label, inside, (size - inside) / (classes - 1))
-            p_values += rate_p_value(sets.sum(0), len(sets), expected).tolist()
-        return "subsets", question, smallest(p_values)

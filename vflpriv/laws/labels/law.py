@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Answers
 from vflpriv.core.law import Law
 
@@ -51,10 +49,6 @@ class LabelLaw(Law):
     @abstractmethod
     def kept(self, classes: int) -> float:
         """The probability that the largest entry of an observation is at the label, all others being alike."""
-
-    def observation_test(self, evidence: Floats, truth: NDArray[np.int64]) -> tuple[str, str, float] | None:
-        """(name, question, p-value) of a test of observations by their evidence (R, N, C); None where there is none."""
-        return None
 
 
 @dataclass(frozen=True, eq=False)
