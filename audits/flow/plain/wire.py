@@ -10,8 +10,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import overload
+from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ __all__ = [
     "Party",
     "Payload",
     "PlainWire",
+    "Private",
     "Program",
     "SentMessage",
     "View",
@@ -39,6 +40,29 @@ Party = str | int
 Payload = Tensor | Mapping[str, Tensor]
 View = Party | frozenset[Party]
 """Who looks: "eavesdropper", who sees all messages, a party, or several that share what they see."""
+
+
+class About(TypedDict, total=False):
+    """What is said of a message beside its kind and its tensors."""
+
+    sender: Party
+    """The server if it is not given."""
+    receiver: Party | Sequence[Party]
+    """Device 0 if it is not given."""
+    round_: int | None
+    records: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """What a program says of a private value."""
+
+    what: str
+    owner: Party
+    distinct: bool
+    """Whether each of its rows is of another record."""
+    largest: float = math.inf
+    """No entry is larger."""
 
 
 class FlowWire(ABC):
@@ -62,7 +86,6 @@ class FlowWire(ABC):
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             yield
 
-    @abstractmethod
     def hold(
         self,
         tensor: Tensor,
@@ -77,58 +100,48 @@ class FlowWire(ABC):
 
         Its rows are those of records, each at most once if they are `distinct`; no entry is larger than `largest`.
         """
+        self.held(tensor, other, Private(what=what, owner=owner, distinct=distinct, largest=largest))
 
-    @abstractmethod
     def private(
-        self,
-        value: Tensor,
-        other: Tensor,
-        *,
-        what: str = "labels",
-        owner: Party = "server",
-        distinct: bool = True,
+        self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server", distinct: bool = True
     ) -> Tensor:
         """A private value, and what it is in the neighbouring world: of the same shape and dtype.
 
         It may be asked for several values: the labels, the block of a party.
         """
+        return self.given(value, other, Private(what=what, owner=owner, distinct=distinct))
 
     @overload
-    def send(
-        self,
-        kind: str,
-        tensors: Tensor,
-        *,
-        sender: Party = "server",
-        receiver: Party | Sequence[Party] = 0,
-        round_: int | None = None,
-        records: Tensor | None = None,
-    ) -> Tensor: ...
+    def send(self, kind: str, tensors: Tensor, **about: Unpack[About]) -> Tensor: ...
 
     @overload
-    def send(
-        self,
-        kind: str,
-        tensors: Mapping[str, Tensor],
-        *,
-        sender: Party = "server",
-        receiver: Party | Sequence[Party] = 0,
-        round_: int | None = None,
-        records: Tensor | None = None,
-    ) -> Mapping[str, Tensor]: ...
+    def send(self, kind: str, tensors: Mapping[str, Tensor], **about: Unpack[About]) -> Mapping[str, Tensor]: ...
+
+    def send(self, kind: str, tensors: Payload, **about: Unpack[About]) -> Payload:
+        """Send a message; what its receiver gets has the same structure. Record ids that travel along are seen too."""
+        named = {"": tensors} if isinstance(tensors, Tensor) else dict(tensors)
+        records = about.get("records")
+        message = SentMessage(
+            kind=kind,
+            sender=about.get("sender", "server"),
+            receivers=parties_of(about.get("receiver", 0)),
+            round=about.get("round_"),
+            tensors=named if records is None else named | {"records": records},
+        )
+        arrived = self.sending(message, named)
+        return arrived[""] if isinstance(tensors, Tensor) else arrived
 
     @abstractmethod
-    def send(
-        self,
-        kind: str,
-        tensors: Payload,
-        *,
-        sender: Party = "server",
-        receiver: Party | Sequence[Party] = 0,
-        round_: int | None = None,
-        records: Tensor | None = None,
-    ) -> Payload:
-        """Send a message; what its receiver gets has the same structure. Record ids that travel along are seen too."""
+    def held(self, tensor: Tensor, other: Tensor, private: Private) -> None:
+        """Take note of a tensor that is private from now on."""
+
+    @abstractmethod
+    def given(self, value: Tensor, other: Tensor, private: Private) -> Tensor:
+        """The value in the world of this run."""
+
+    @abstractmethod
+    def sending(self, message: SentMessage, named: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Take note of a message with the program's own tensors, and return what arrives of those that are `named`."""
 
 
 Program = Callable[[FlowWire], object]
@@ -209,53 +222,21 @@ class PlainWire(FlowWire):
         self.sent: list[SentMessage] = []
         self._received, self._view, self._begun = received, view, begun
 
-    def hold(
-        self,
-        tensor: Tensor,
-        other: Tensor,
-        *,
-        what: str = "labels",
-        owner: Party = "server",
-        distinct: bool = True,
-        largest: float = math.inf,
-    ) -> None:
+    def held(self, tensor: Tensor, other: Tensor, private: Private) -> None:
         self._begun()
         own_storage(tensor)
         if self.world:
             with self.unseen():
                 tensor.detach().copy_(other)
 
-    def private(
-        self,
-        value: Tensor,
-        other: Tensor,
-        *,
-        what: str = "labels",
-        owner: Party = "server",
-        distinct: bool = True,
-    ) -> Tensor:
+    def given(self, value: Tensor, other: Tensor, private: Private) -> Tensor:
         self._begun()
         return (other if self.world else value).clone()
 
-    def send(  # type: ignore[override]
-        self,
-        kind: str,
-        tensors: Payload,
-        *,
-        sender: Party = "server",
-        receiver: Party | Sequence[Party] = 0,
-        round_: int | None = None,
-        records: Tensor | None = None,
-    ) -> Payload:
-        named = {"": tensors} if isinstance(tensors, Tensor) else dict(tensors)
-        kept = {name: tensor.detach().clone() for name, tensor in named.items()}
-        if records is not None:
-            kept["records"] = records.detach().clone()
-        self.sent.append(
-            SentMessage(kind=kind, sender=sender, receivers=parties_of(receiver), round=round_, tensors=kept)
-        )
-        arrived = {name: self._arrives(name, tensor) for name, tensor in named.items()}
-        return arrived[""] if isinstance(tensors, Tensor) else arrived
+    def sending(self, message: SentMessage, named: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        kept = {name: tensor.detach().clone() for name, tensor in message.tensors.items()}
+        self.sent.append(replace(message, tensors=kept))
+        return {name: self._arrives(name, tensor) for name, tensor in named.items()}
 
     def _arrives(self, name: str, tensor: Tensor) -> Tensor:
         place = len(self.sent) - 1

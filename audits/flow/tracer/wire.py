@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.draws.rows import Rows, fineness, no_columns
-from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, View, bits, own_storage, parties_of
+from vflpriv.audits.flow.plain.wire import FlowWire, Private, SentMessage, View, bits, own_storage
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Seal, Source, Trail, gap_between
 from vflpriv.audits.flow.tracer.lines import program_line
@@ -37,66 +36,35 @@ class TracedWire(FlowWire):
         if state is not None and not state.taint:
             self.trace.table.drop(tensor)
 
-    def hold(
-        self,
-        tensor: Tensor,
-        other: Tensor,
-        *,
-        what: str = "labels",
-        owner: Party = "server",
-        distinct: bool = True,
-        largest: float = math.inf,
-    ) -> None:
+    def held(self, tensor: Tensor, other: Tensor, private: Private) -> None:
         own_storage(tensor)
-        self.trace.hold(tensor.detach(), other, Source(what=what, owner=owner, where=program_line()))
+        self.trace.hold(tensor.detach(), other, _source(private))
         if self.trace.bounds is not None:
-            self.trace.bounds.hold(tensor.detach(), distinct=distinct, largest=largest)
+            self.trace.bounds.hold(tensor.detach(), distinct=private.distinct, largest=private.largest)
 
-    def private(
-        self,
-        value: Tensor,
-        other: Tensor,
-        *,
-        what: str = "labels",
-        owner: Party = "server",
-        distinct: bool = True,
-    ) -> Tensor:
-        own = self.trace.source(value, other, Source(what=what, owner=owner, where=program_line()))
+    def given(self, value: Tensor, other: Tensor, private: Private) -> Tensor:
+        own = self.trace.source(value, other, _source(private))
         if self.trace.bounds is not None:
-            self.trace.bounds.hold(own, distinct=distinct)
+            self.trace.bounds.hold(own, distinct=private.distinct)
         return own
 
-    def send(  # type: ignore[override]
-        self,
-        kind: str,
-        tensors: Payload,
-        *,
-        sender: Party = "server",
-        receiver: Party | Sequence[Party] = 0,
-        round_: int | None = None,
-        records: Tensor | None = None,
-    ) -> Payload:
-        named = {"": tensors} if isinstance(tensors, Tensor) else dict(tensors)
-        shown = named if records is None else named | {"records": records}
+    def sending(self, message: SentMessage, named: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         with self.trace.paused(), self.unseen():
-            copies = {name: tensor.detach().clone() for name, tensor in shown.items()}
-        message = SentMessage(kind=kind, sender=sender, receivers=parties_of(receiver), round=round_, tensors=copies)
-        trail = Trail(message=message, where=program_line())
+            copies = {name: tensor.detach().clone() for name, tensor in message.tensors.items()}
+        trail = Trail(message=replace(message, tensors=copies), where=program_line())
         seen = message.seen_by(self.view)
         if seen:
             with self.trace.paused(), self.unseen():
-                for name, tensor in shown.items():
+                for name, tensor in message.tensors.items():
                     self._shows(name, tensor.detach(), trail)
                 trail.seals.extend(sorted(self.trace.host_seals))
                 trail.inherited = trail.inherited or bool(self.trace.host_seals)
         self.trails.append(trail)
+        if not seen:
+            return {name: tensor.detach().clone() for name, tensor in named.items()}
         # A copy that is made while the tracer is paused is public.
-        if seen:
-            with self.trace.paused(), self.unseen():
-                arrived = {name: tensor.detach().clone() for name, tensor in named.items()}
-        else:
-            arrived = {name: tensor.detach().clone() for name, tensor in named.items()}
-        return arrived[""] if isinstance(tensors, Tensor) else arrived
+        with self.trace.paused(), self.unseen():
+            return {name: tensor.detach().clone() for name, tensor in named.items()}
 
     def _shows(self, name: str, tensor: Tensor, trail: Trail) -> None:
         if tensor.layout != torch.strided:
@@ -181,15 +149,19 @@ class TracedWire(FlowWire):
 class SwappedWire(TracedWire):
     """Follows a program as it runs in the other world."""
 
-    def hold(self, tensor: Tensor, other: Tensor, **said: Any) -> None:
+    def held(self, tensor: Tensor, other: Tensor, private: Private) -> None:
         own_storage(tensor)
         with self.trace.paused():
             own = tensor.detach().clone()
             tensor.detach().copy_(other)
-        super().hold(tensor, own, **said)
+        super().held(tensor, own, private)
 
-    def private(self, value: Tensor, other: Tensor, **said: Any) -> Tensor:
-        return super().private(other, value, **said)
+    def given(self, value: Tensor, other: Tensor, private: Private) -> Tensor:
+        return super().given(other, value, private)
+
+
+def _source(private: Private) -> Source:
+    return Source(what=private.what, owner=private.owner, where=program_line())
 
 
 def _differs(tensor: Tensor, other: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.plain.twins import seeded
-from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, Program, parties_of
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, Private, Program, SentMessage
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.wire import TracedWire
 from vflpriv.core.units import Unit
@@ -48,51 +47,28 @@ class _Listing(FlowWire):
     rounds: dict[int, Tensor] = field(default_factory=dict)
     """The records of each round."""
 
-    def hold(
-        self,
-        tensor: Tensor,
-        other: Tensor,
-        *,
-        what: str = "labels",
-        owner: Party = "server",
-        distinct: bool = True,
-        largest: float = math.inf,
-    ) -> None:
+    def held(self, tensor: Tensor, other: Tensor, private: Private) -> None:
         """Nothing is private here."""
 
-    def private(
-        self,
-        value: Tensor,
-        other: Tensor,
-        *,
-        what: str = "labels",
-        owner: Party = "server",
-        distinct: bool = True,
-    ) -> Tensor:
+    def given(self, value: Tensor, other: Tensor, private: Private) -> Tensor:
         return value
 
-    def send(  # type: ignore[override]
-        self,
-        kind: str,
-        tensors: Mapping[str, Tensor],
-        *,
-        sender: Party = "server",
-        receiver: Party | Sequence[Party] = 0,
-        round_: int | None = None,
-        records: Tensor | None = None,
-    ) -> Payload:
-        message = SentOnce(
-            kind=kind,
-            sender=sender,
-            receivers=parties_of(receiver),
-            round=round_ or 0,
-            records=records,
-            tensors={name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()},
+    def sending(self, message: SentMessage, named: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        round_, records = message.round or 0, message.tensors.get("records")
+        shapes = {name: tuple(tensor.shape[1:]) for name, tensor in named.items()}
+        self.sent.append(
+            SentOnce(
+                kind=message.kind,
+                sender=message.sender,
+                receivers=message.receivers,
+                round=round_,
+                records=records,
+                tensors=shapes,
+            )
         )
-        self.sent.append(message)
         if records is not None:
-            self.rounds.setdefault(message.round, records)
-        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+            self.rounds.setdefault(round_, records)
+        return {name: tensor.detach().clone() for name, tensor in named.items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
