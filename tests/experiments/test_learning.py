@@ -12,9 +12,9 @@ from tests.support import make_system, toy_data
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
+from vflpriv.experiments.lagrangian import followed_round, unmet_conditions
 from vflpriv.experiments.learning import learning_curve
 from vflpriv.training.engine import Engine
-from vflpriv.training.engines.lagrangian import followed_round, unmet_conditions
 from vflpriv.training.engines.vimadmm import Vimadmm
 
 VALIDATED = (0.5, 0.7, 0.69, 0.6, 0.9)

@@ -18,9 +18,9 @@ from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.wire import Wire
 from vflpriv.experiments.curves import LearningCurve
+from vflpriv.experiments.lagrangian import followed_round, unmet_conditions
 from vflpriv.run.systems import load_data
 from vflpriv.training.engines.admm import AdmmEngine
-from vflpriv.training.engines.lagrangian import followed_round, unmet_conditions
 
 __all__ = ["TRIED_APART", "Loaded", "Trainer", "differ_by_seed_alone", "learning_curve", "marks"]
 

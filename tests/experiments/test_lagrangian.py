@@ -7,7 +7,7 @@ import torch
 
 from tests.support import make_system
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.training.engines.lagrangian import followed_round, unmet_conditions
+from vflpriv.experiments.lagrangian import followed_round, unmet_conditions
 
 FULL = {"batch_size": 60, "schedule": "fixed"}
 SMALL = {"penalty": 1.0, "device_rate": 0.01, "server_rate": 0.01, "momentum": 0.0, "local_steps": 5}
