@@ -109,6 +109,7 @@ $(VENV)/.docs: $(VENV)/.test
 
 results: $(VENV)/.test  ## the pages of committed results, and what other pages and the README show of them
 	@$(ONE) $(BIN)/python -m tools.docs_results
+	@$(ONE) $(BIN)/python -m tools.docs_sentences
 	@$(ONE) $(BIN)/python -m tools.docs_readme
 
 docs: $(VENV)/.docs  ## the documentation, in site/index.html

@@ -5,13 +5,15 @@ of parameters, gradients, momentum buffers, activations and outputs. Not counted
 take within one operation. A ratio is (parameters + peak) / parameters, which is 1 for a step that needs no memory of
 its own. "Forward pass" is what it takes to predict, a few records at a time as lean steps do it.
 
-    python benchmarks/memory.py [--models mlp resnet18 transformer] [--batch 64]
+    python benchmarks/memory.py [--models mlp resnet18 transformer] [--batch 64] [--out memory.json]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from _support import arguments, one_line, torch_device
@@ -28,6 +30,8 @@ from vflpriv.training.models.transformer import Encoder, EncoderShape
 __all__: list[str] = []
 
 _TOKENS, _WORDS = 64, 30522
+_PERTURBED = 5
+"""As the DPZV paper has VFL-CZOFO."""
 _STEPS = 3
 """With momentum: memory does not grow with what more steps would remember."""
 
@@ -52,11 +56,25 @@ class Device:
             del plus, minus
             move_along(self.parameters, direction, scalar, rate=1e-3, momentum=momentum, velocity=velocity)
 
-    def first_order(self) -> None:
+    def one_sided(self) -> None:
+        """ZOO-VFL: the loss at the parameters and at one point beside them."""
+        direction = Directions(Stream.of(0, "directions", [0], torch_device()), [self.model], None).at(0, 0)
+        outputs = nearby(self.model, self.parameters, self.batch)
+        shift = Shift(direction, 1e-3)
+        scalar = (outputs.ahead(shift) - outputs.here()).mean((1, 2))
+        move_along(self.parameters, direction, scalar, rate=1e-3, momentum=0.0, velocity=Velocity())
+
+    def first_order(self, perturbed: int = 0) -> None:
+        """With perturbed embeddings it is VFL-CZOFO: their losses estimate the gradient that goes back."""
         with torch.enable_grad():
             leaves = {name: value.detach().requires_grad_() for name, value in self.parameters.items()}
             output = self.model.apply(leaves, self.batch)
-        gradient = torch.autograd.grad(output, list(leaves.values()), torch.ones_like(output))
+        returned = torch.ones_like(output)
+        if perturbed:
+            directions = torch.randn(perturbed, *output.shape, device=output.device)
+            losses = (output.detach() + 1e-3 * directions).mean((2, 3), keepdim=True)
+            returned = (losses * directions).mean(0)
+        gradient = torch.autograd.grad(output, list(leaves.values()), returned)
         descend(self.parameters, dict(zip(leaves, gradient, strict=True)), rate=1e-3, momentum=0.0, velocity={})
 
     def steps(self) -> Mapping[str, Callable[[], None]]:
@@ -66,6 +84,8 @@ class Device:
             "dpzv, lean, momentum 0.9": lambda: self.zeroth_order(lean=True, momentum=0.9),
             "dpzv, directions held": lambda: self.zeroth_order(lean=False, momentum=0.0),
             "dpzv, held, momentum 0.9": lambda: self.zeroth_order(lean=False, momentum=0.9),
+            "zoo-vfl": self.one_sided,
+            "vfl-czofo": lambda: self.first_order(_PERTURBED),
             "back-propagation (vafl, split)": self.first_order,
         }
 
@@ -108,8 +128,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=list(_DEVICES), default=list(_DEVICES))
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--out", type=Path, help="a file for the ratios, as benchmarks/results/memory.json")
     options = arguments(parser)
     torch.manual_seed(0)
+    ratios: dict[str, dict[str, float]] = {}
     for name in options.models:
         title, build = _DEVICES[name]
         device = build(options.batch)
@@ -118,7 +140,11 @@ def main() -> None:
         print(f"  {'step':<34}{'peak besides the model':>24}{'ratio':>8}")
         for step, run in device.steps().items():
             peak = peak_of(run)
-            print(f"  {step:<34}{peak / 2**20:>20.1f} MiB{(own + peak) / own:>8.2f}", flush=True)
+            ratios.setdefault(name, {})[step] = (own + peak) / own
+            print(f"  {step:<34}{peak / 2**20:>20.1f} MiB{ratios[name][step]:>8.2f}", flush=True)
+    if options.out:
+        result = {"command": "python benchmarks/memory.py", "batch": options.batch, "ratios": ratios}
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

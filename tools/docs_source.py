@@ -38,7 +38,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "reviewer.md": (
         *("reading-a-report.md", "threat-models.md", "units.md", "limits.md", "mutations.md", "what-a-trace-proves.md"),
     ),
-    "author.md": ("budgets.md", "papers.md", "reproductions.md", "published-figures.md"),
+    "author.md": ("budgets.md", "papers.md", "papers-verdicts.md", "reproductions.md", "published-figures.md"),
     "reference.md": (
         *(
             "reference/configuration.md",
