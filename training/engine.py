@@ -219,7 +219,10 @@ class Engine(engine_contract.Engine):
         # A layer stands behind the wire: adversaries see what was sent, the server trains on what comes out of it.
         read = {m: self._behind_layer(round_, m, tensors) for m, tensors in uplinks.items()}
         answers = self._defended(Content.GRADIENT, round_, records, self.serve(round_, records, read), uplinks)
-        replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
+        replies = {}
+        for m, payload in answers.items():
+            forged = self._answered(round_, m, records, uplinks[m], payload)
+            replies[m] = self._misread(round_, m, records, forged.send(wire, round_, SERVER, device(m), records))
         # Around the honest update: an amplifier reads the step off the parameters, whatever optimiser makes it.
         amplifiers = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
         for m, amplifier in amplifiers.items():
@@ -256,6 +259,20 @@ class Engine(engine_contract.Engine):
         if conduct is None or conduct.forge is None:
             return payload
         return replace(payload, tensors=conduct.forge(round_, records, payload.tensors))
+
+    def _answered(
+        self, round_: int, m: int, records: Tensor, sent: Mapping[str, Tensor], payload: Payload
+    ) -> Payload:
+        """What the server really sends device m, which sent this."""
+        conduct = self.conducts.get(SERVER.index)
+        if conduct is None or conduct.answer is None:
+            return payload
+        return replace(payload, tensors=conduct.answer(round_, m, records, sent, payload.tensors))
+
+    def _misread(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What device m really updates its model with."""
+        conduct = self.conducts.get(m)
+        return reply if conduct is None or conduct.read is None else conduct.read(round_, records, reply)
 
     # What all variants share ---------------------------------------------------------------------------------------
 

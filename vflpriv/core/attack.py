@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_DEFENCE",
+    "Answer",
     "Attack",
     "Auxiliary",
     "Conduct",
@@ -27,9 +28,12 @@ __all__ = [
     "Forgery",
     "Guess",
     "Guesses",
+    "IntegrityAttack",
+    "IntegrityAuxiliary",
     "KnownModel",
     "LabelAttack",
     "MembershipAuxiliary",
+    "Misreading",
     "PublishedEncoder",
     "ShadowModels",
     "TargetAttack",
@@ -84,7 +88,8 @@ class Attack(Protocol):
     name: str
     summary: str
     target: str
-    """`labels`, `features`, `tokens` (features that are texts), `attribute` (one sensitive column) or `membership`."""
+    """`labels`, `features`, `tokens` (features that are texts), `attribute` (one sensitive column), `membership` or
+    `integrity` (what the trained model predicts)."""
     needs: frozenset[str]
     """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
     heavy: bool
@@ -115,13 +120,19 @@ def made_for(attack: Attack, defences: Defences) -> bool:
 
 Forgery = Callable[[int, "Tensor", Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
 """Computes what a device sends from the round, the batch's record ids and what an honest device would send."""
+Misreading = Callable[[int, "Tensor", Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
+"""Computes what a device updates its model with from the round, the batch's record ids and what it was sent."""
+Answer = Callable[[int, int, "Tensor", Mapping[str, "Tensor"], Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
+"""Computes what the server sends from the round, the device, the batch's record ids, what the device sent and what an
+honest server would send."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
-    """How a dishonest device departs from the protocol: it sends forged messages, scales its own steps up, or both.
+    """How a dishonest party departs from the protocol.
 
-    `gain` is γ of the malicious optimiser (Fu et al., "Label Inference Attacks Against Vertical Federated Learning",
+    A device may send forged messages (`forge`), update its model with something else than what it was sent (`read`),
+    or scale its own steps up (`gain`); the server may send forged answers (`answer`). `gain` is γ of the malicious optimiser (Fu et al., "Label Inference Attacks Against Vertical Federated Learning",
     USENIX Security 2022); 0 leaves the steps as they are. `momentum` says which steps it scales: those of the paper's
     `formula`; or those of the authors' code, in which scaled steps enter the momentum (`compounding`) or, before
     PyTorch 2.0, momentum is lost (`lost`).
@@ -129,6 +140,8 @@ class Conduct:
 
     name: str
     forge: Forgery | None = None
+    read: Misreading | None = None
+    answer: Answer | None = None
     gain: float = 0.0
     momentum: Literal["formula", "compounding", "lost"] = "formula"
 
@@ -299,3 +312,45 @@ class MembershipAuxiliary:
     records: Tensor
     members: Tensor
     shadows: ShadowModels | None = None
+
+
+# Integrity
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IntegrityAuxiliary:
+    """What dishonest devices know from elsewhere: a few training `records` of the class `target`, which they want.
+
+    `blocks` are their own features, (N, …) by device. Those records are drawn at random and are the same in all
+    replicas.
+    """
+
+    blocks: Mapping[int, Tensor]
+    records: Tensor
+    target: int
+    seed: int = 0
+
+
+class IntegrityAttack(Attack, Protocol):
+    """An attack of dishonest devices on what the trained model predicts. Its guess is what the model says (R, n)."""
+
+    knows: frozenset[str]
+    """What it must be given: nothing, or `target`."""
+    goal: Literal["target", "wrong"]
+    """What it wants of a prediction: the class `target`, or any but the right one."""
+
+    def refusal(self, view: View, auxiliary: IntegrityAuxiliary) -> str | None:
+        """Why it cannot be tried in a training of which its devices see this, or None."""
+        ...
+
+    def conducts(self, auxiliary: IntegrityAuxiliary) -> Mapping[int, Conduct]:
+        """How its devices behave in one training of all replicas."""
+        ...
+
+    def poisoned(self, auxiliary: IntegrityAuxiliary) -> Mapping[int, Tensor]:
+        """The features (N, …) with which its devices train."""
+        ...
+
+    def asked(self, blocks: Mapping[int, Tensor], auxiliary: IntegrityAuxiliary) -> Mapping[int, Tensor]:
+        """What its devices have in place of their features (n, …) when a prediction is to come out as they want it."""
+        ...

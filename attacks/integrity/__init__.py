@@ -1,0 +1,1 @@
+"""Attacks on what the trained model predicts, by dishonest devices."""
