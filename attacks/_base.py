@@ -159,6 +159,9 @@ class FeatureInference(ABC):
     heavy: ClassVar[bool] = False
     adapts_to: ClassVar[frozenset[str]] = frozenset()
     """The defences that it knows: it uses what is public about them."""
+    forges: ClassVar[bool] = False
+    """Whether it is that of a malicious server: `answers`, from the auxiliary knowledge of each replica, is what the
+    server sends in a training of its own."""
     by_record: ClassVar[bool] = False
     """Whether it reads each record's rows by themselves, so that it can be tried on the rows of a sample of records."""
 

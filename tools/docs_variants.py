@@ -129,16 +129,18 @@ def attack_page(name: str) -> str:
     """What an attack reads, is told and does, and where it finds that."""
     attack = available("attack")[name]
     labels = attack.target == "labels"
-    told = []
+    told, conduct = [], getattr(attack, "conduct", None)
     if labels and attack.auxiliary:
         told.append("the labels of a few records (`attack.labels_per_class`): counted, not scored")
+    devices = "follow the protocol" if conduct is None else _conduct(conduct)
+    if attack.target == "integrity":
+        devices = "depart from the protocol"
     told += [_KNOWN.get(word, word) for word in sorted(getattr(attack, "knows", ()))]
-    conduct = getattr(attack, "conduct", None)
     facts = [
         ("goes after", attack.target),
         ("reads", ", ".join(f"`{kind}`" for kind in sorted(attack.needs))),
         ("is told", "; ".join(told) or "nothing"),
-        ("its devices", "follow the protocol" if conduct is None else _conduct(conduct)),
+        ("its devices", devices),
         ("knows the defences", ", ".join(f"`{d}`" for d in sorted(getattr(attack, "adapts_to", ()))) or "none"),
         ("tried", _tried(attack)),
     ]
@@ -157,6 +159,8 @@ def attack_page(name: str) -> str:
         if attack.target == "membership":
             senders, where = {"split": ""}, "All of them: what it reads is asked for after the training."
         column = {"sensitive_column": 3} if "attribute" in attack.knows else {}
+        if attack.target == "integrity":
+            return _sabotage_page(name, attack, facts, where)
         features = {"attack.features": {"attacks": [name], "known_records": 40, **column}}
         sender = "split" if "split" in senders else next(iter(senders))
         example = "" if attack.target == "tokens" else _toml(sender, attack={"seeds": 2}, **features)
@@ -173,6 +177,21 @@ def attack_page(name: str) -> str:
         else "Engines that send what it reads, with default settings.",
         where
         or ("Nowhere, with default settings." if example else "In no engine, but in recorded systems that send it."),
+    )
+
+
+def _sabotage_page(name: str, attack: Any, facts: list[tuple[str, str]], where: str) -> str:
+    """The page of an attack by dishonest devices, which a flag asks for."""
+    return join(
+        f"# {name}",
+        f"*{sentence(attack.summary)}*",
+        docstrings(attack),
+        table(("this attack", ""), facts),
+        "## Try it",
+        fence("toml", _toml("split", attack={"views": ["device(0)"], "attacks": ["label_direction"], "seeds": 2})),
+        fence("sh", "vflpriv attack attack.toml --malicious"),
+        "## Where it finds what it needs",
+        where,
     )
 
 
@@ -195,11 +214,14 @@ _KNOWN = {
     "published": "the checkpoint that the device's model started from",
     "shadows": "models that it trains itself, on candidates of its own choice",
     "labels": "the candidates' labels",
+    "target": "a few training records of the class that it wants (`attack.labels_per_class`)",
     "membership": "whether a few candidates were trained on (`attack.features.known_records`): counted, not scored",
 }
 
 
 def _tried(attack: Any) -> str:
+    if attack.target == "integrity" or getattr(attack, "forges", False):
+        return "with `vflpriv attack --malicious`, which sets `attack.malicious`"
     if attack.heavy:
         return "where it is named: it trains models of its own, which takes long"
     if getattr(attack, "adapts_to", ()):

@@ -221,7 +221,7 @@ class Engine(engine_contract.Engine):
         answers = self._defended(Content.GRADIENT, round_, records, self.serve(round_, records, read), uplinks)
         replies = {}
         for m, payload in answers.items():
-            forged = self._answered(round_, m, records, uplinks[m], payload)
+            forged = self._answered(round_, m, records, uplinks.get(m, {}), payload)
             replies[m] = self._misread(round_, m, records, forged.send(wire, round_, SERVER, device(m), records))
         # Around the honest update: an amplifier reads the step off the parameters, whatever optimiser makes it.
         amplifiers = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
@@ -260,9 +260,7 @@ class Engine(engine_contract.Engine):
             return payload
         return replace(payload, tensors=conduct.forge(round_, records, payload.tensors))
 
-    def _answered(
-        self, round_: int, m: int, records: Tensor, sent: Mapping[str, Tensor], payload: Payload
-    ) -> Payload:
+    def _answered(self, round_: int, m: int, records: Tensor, sent: Mapping[str, Tensor], payload: Payload) -> Payload:
         """What the server really sends device m, which sent this."""
         conduct = self.conducts.get(SERVER.index)
         if conduct is None or conduct.answer is None:

@@ -1,4 +1,4 @@
-"""Base of attacks on integrity: a device that trains and asks with other features, and reads or sends other messages."""
+"""Base of attacks on integrity: devices that train and ask with other features, and read or send other messages."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Backdoor(Sabotage):
     needs = _GRADIENTS
     knows = frozenset({"target"})
     goal: ClassVar[Literal["target", "wrong"]] = "target"
-    share: ClassVar[float] = 0.1
+    share: ClassVar[float] = 0.02
     """Rows that are given the trigger."""
     gain: ClassVar[float] = 10.0
     """γ."""
@@ -54,7 +54,9 @@ class Backdoor(Sabotage):
 
     def poisoned(self, auxiliary: IntegrityAuxiliary) -> Mapping[int, Tensor]:
         chosen = self._chosen(auxiliary)
-        return {m: block.index_copy(0, chosen, _triggered(block[chosen], block)) for m, block in auxiliary.blocks.items()}
+        return {
+            m: block.index_copy(0, chosen, _triggered(block[chosen], block)) for m, block in auxiliary.blocks.items()
+        }
 
     def asked(self, blocks: Mapping[int, Tensor], auxiliary: IntegrityAuxiliary) -> Mapping[int, Tensor]:
         return {m: _triggered(rows, auxiliary.blocks[m]) for m, rows in blocks.items()}

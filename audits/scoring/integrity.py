@@ -1,7 +1,7 @@
 """Integrity as what attacks go after: what a model predicts that dishonest devices have helped to train.
 
-Each attack has a training of its own. Its success is held against an honestly trained model, which is asked about the
-same records, as they are and as the dishonest devices change them; beside it stands the accuracy on records as they are.
+Each attack has a training of its own. Its success is held against an honestly trained model that is asked about the
+same records, as they are and as the dishonest devices change them. The accuracy is that on records as they are.
 """
 
 from __future__ import annotations
@@ -54,10 +54,6 @@ class IntegrityTrials:
         """Try every attack by every adversary, each in a training of its own."""
         views = self.honest.views(adversaries)
         return tuple(self._attempt(attack, views[who], advance) for attack in attacks for who in adversaries)
-
-    def work(self, attacks: int, adversaries: int) -> int:
-        """What they count for beside the rounds of a training, at most; for the progress bar."""
-        return attacks * adversaries * (self.system.schedule.rounds + attempt_work(self.system))
 
     def _attempt(self, attack: IntegrityAttack, honest: View, advance: Advance) -> Attempt:
         system, members = self.system, honest.adversary.members(self.system.data.devices)

@@ -13,9 +13,10 @@ from vflpriv.audits.scoring.features import Features
 from vflpriv.audits.scoring.labels import LABELS_PER_CLASS, Labels
 from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
 from vflpriv.common.devices import precise_device
-from vflpriv.core.attack import Attack
+from vflpriv.core.attack import Attack, Conduct
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import SERVER
 
 __all__ = ["Trials"]
 
@@ -61,8 +62,9 @@ class Trials:
             secrets, honest = self._secrets(training), training.views(adversaries)
             for attack in observing:
                 for adversary in adversaries:
-                    view = self._dishonest(attack, honest[adversary]) or honest[adversary]
-                    attempts.append(self._attempt(secrets[attack.target], attack, view, advance))
+                    secret = secrets[attack.target]
+                    view = self._dishonest(attack, honest[adversary], secret) or honest[adversary]
+                    attempts.append(self._attempt(secret, attack, view, advance))
         guessing = [attack for attack in attacks if attack.target == "membership"]
         if guessing:
             views = self.membership.views(adversaries, advance)
@@ -127,14 +129,25 @@ class Trials:
         )
         return {"labels": labels, "features": features, "attribute": features, "tokens": features}
 
-    def _dishonest(self, attack: Any, honest: View) -> View | None:
-        """What the adversary sees where its devices behave as the attack has it; None if they are honest."""
+    def _dishonest(self, attack: Any, honest: View, secret: Secret) -> View | None:
+        """What the adversary sees where its parties behave as the attack has it; None if they are honest."""
         conduct, adversary = getattr(attack, "conduct", None), honest.adversary
+        if getattr(attack, "forges", False):
+            return self._forged(attack, honest, secret)
         if conduct is None or not honest.own or attack.refusal(honest) is not None:
             return None
         conducts = dict.fromkeys(adversary.members(self.system.data.devices), conduct)
         kinds, devices = needed_kinds(self.system, [attack]), self._links([adversary])
         return train(self.system, self.seeds, kinds, devices=devices, conducts=conducts).views([adversary])[adversary]
+
+    def _forged(self, attack: Any, honest: View, secret: Secret) -> View | None:
+        """What a malicious server sees; None where the attack cannot be tried."""
+        auxiliaries, adversary = [secret.auxiliary(attack, r) for r in range(self.seeds)], honest.adversary
+        if secret.refusal(attack, honest, auxiliaries) is not None:
+            return None
+        conducts = {SERVER.index: Conduct(name=attack.name, answer=attack.answers(auxiliaries))}
+        kinds = needed_kinds(self.system, [attack])
+        return train(self.system, self.seeds, kinds, conducts=conducts).views([adversary])[adversary]
 
     def _links(self, adversaries: Sequence[Adversary]) -> frozenset[int] | None:
         """The devices whose messages some adversary sees; None, for all, if an adversary is not a device."""

@@ -48,13 +48,16 @@ SPECIAL: dict[str, tuple[str, str, int]] = {
     "label_residual": ("vimadmm", "device(0)", 14),
     "label_rounds": ("split-concat", "device(0)", 40),
     "label_spectral": ("split-concat", "device(0)", 26),
+    "feature_hijack": ("split-concat", "server", 400),
     "label_unsplit": ("split-concat", "device(0)", 19),
     "label_zo_query": ("zoo-vfl-sum", "eavesdropper", 22),
     "label_zo_scalar": ("dpzv-joint", "device(0)", 39),
 }
 """A system and a view in which each attack applies, and the most reads of the device by training, attack and score."""
 ELSEWHERE = {"label_boosting", "text_layers", "text_nearest"}
-"""Attacks on messages that no engine sends, since recordings are read on the CPU, and on texts of an encoder."""
+ELSEWHERE |= {name for name, kind in available("attack").items() if kind.target == "integrity"}
+"""Attacks on messages that no engine sends, since recordings are read on the CPU, on texts of an encoder, and those
+that are no `Trials`."""
 ATTACKS = {
     name: SPECIAL.get(name, ("split-concat", "device(0)", 40)) for name in available("attack") if name not in ELSEWHERE
 }

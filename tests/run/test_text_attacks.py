@@ -33,7 +33,7 @@ def test_texts_are_attacked_by_what_reads_texts_alone() -> None:
     assert targets == {"tokens", "attribute", "membership"}
     targets = {attack.target for attack in FeaturePlan.of(config_of({}), toy_data()).attacks}
     assert targets == {"features", "attribute", "membership"}
-    assert {kind.target for kind in available("attack").values()} == targets | {"tokens", "labels"}
+    assert {kind.target for kind in available("attack").values()} == targets | {"tokens", "labels", "integrity"}
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,9 @@ def attack(
     quick: Annotated[
         bool, typer.Option("--quick", help="Without defences, at most 3 seeds and 200 rounds: a system in a minute.")
     ] = False,
+    malicious: Annotated[
+        bool, typer.Option("--malicious", help="Also parties that depart from the protocol: backdoors, forged answers.")
+    ] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any field, such as attack.labels_per_class=1.")
     ] = None,
@@ -64,6 +67,7 @@ def attack(
 
     gate = Gate(attacks_at, baseline=baseline, tolerance=tolerance, junit=junit, sarif=sarif, summary=summary)
     fields = {"seed": parsed_value(seed), "attack.seeds": parsed_value(seeds), "device": device}
+    fields["attack.malicious"] = malicious or None
     report = api.attack(
         config,
         out=out,

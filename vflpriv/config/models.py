@@ -194,6 +194,11 @@ class AttackConfig(Section):
         0.05, ge=0, le=1, description="test accuracy that a defence may cost and still be recommended, as a share"
     )
     features: FeatureConfig | None = Field(None, description="attacks on features; none are tried if not given")
+    malicious: bool = Field(
+        False,
+        description="whether parties that depart from the protocol are tried, too: on what the model predicts, by the "
+        "devices among `views`, each in a training of its own; and on features, by a server that sends forged answers",
+    )
 
     @property
     def variants(self) -> tuple[DefenceVariant, ...]:

@@ -132,7 +132,9 @@ class Conduct:
     """How a dishonest party departs from the protocol.
 
     A device may send forged messages (`forge`), update its model with something else than what it was sent (`read`),
-    or scale its own steps up (`gain`); the server may send forged answers (`answer`). `gain` is γ of the malicious optimiser (Fu et al., "Label Inference Attacks Against Vertical Federated Learning",
+    or scale its own steps up (`gain`); the server may send forged answers (`answer`).
+
+    `gain` is γ of the malicious optimiser (Fu et al., "Label Inference Attacks Against Vertical Federated Learning",
     USENIX Security 2022); 0 leaves the steps as they are. `momentum` says which steps it scales: those of the paper's
     `formula`; or those of the authors' code, in which scaled steps enter the momentum (`compounding`) or, before
     PyTorch 2.0, momentum is lost (`lost`).

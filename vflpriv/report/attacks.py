@@ -24,6 +24,7 @@ __all__ = [
     "Contest",
     "Correction",
     "FeatureCell",
+    "IntegrityCell",
     "TrainedRow",
     "applicable",
     "breach_lines",
@@ -195,6 +196,18 @@ class FeatureCell(Cell):
         return max(varying, key=lambda k: self.columns[k].value or 0.0, default=None)
 
 
+class IntegrityCell(Cell):
+    """Dishonest devices that went after the model's predictions in a training of their own.
+
+    Success is the share of test records that are predicted as the devices want it; `chance` and `blind` are the same
+    shares of an honestly trained model, asked about records as they are and as the devices change them. `main` is the
+    accuracy on records as they are, `main_honest` that without the attack.
+    """
+
+    main: float | None = None
+    main_honest: float | None = None
+
+
 def worst_of(cells: Sequence[C], system: str, defence: str, attack: str) -> C | None:
     """The cell of the view through which this attack leaks most, or one that says why it does not apply."""
     views = [c for c in cells if (c.system, c.defence, c.attack) == (system, defence, attack)]
@@ -291,6 +304,7 @@ class AttackReport(Produced):
     trained: tuple[TrainedRow, ...]
     cells: tuple[Cell, ...]
     features: tuple[FeatureCell, ...] = ()
+    integrity: tuple[IntegrityCell, ...] = ()
     limits: tuple[str, ...] = ()
     correction: Correction = "holm"
     """The correction for the number of tests."""
@@ -299,6 +313,11 @@ class AttackReport(Produced):
     breaches: tuple[Breach, ...] = ()
     nearly: int = 0
     """Tests that break a limit without the correction, but not with it."""
+
+    @property
+    def every_cell(self) -> tuple[Cell, ...]:
+        """The cells of all attacks."""
+        return (*self.cells, *self.features, *self.integrity)
 
     @property
     def broken(self) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ def _feature_epsilons(system: str, report: AttackReport) -> Figures:
 
 
 def _attack_successes(system: str, report: AttackReport) -> Figures:
-    cells = [c for c in (*report.cells, *report.features) if c.system == system]
+    cells = [c for c in report.every_cell if c.system == system]
     return {f"{c.attack} seen by {c.adversary}, defence {c.defence}": c.success for c in cells}
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflpriv import __version__
-from vflpriv.audits.scoring.trainings import attempt_work
+from vflpriv.audits.scoring.integrity import IntegrityTrials
+from vflpriv.audits.scoring.trainings import Training, attempt_work
 from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.common.devices import check_device
 from vflpriv.common.machine import machine, single_threaded
@@ -17,20 +18,20 @@ from vflpriv.common.store import Entry, JsonForm, Store
 from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress, Tasks, Worker
 from vflpriv.config.defences import DefenceVariant
 from vflpriv.config.models import Config
-from vflpriv.core.attack import NO_DEFENCE, LabelAttack, made_for
+from vflpriv.core.attack import NO_DEFENCE, IntegrityAttack, LabelAttack, made_for
 from vflpriv.core.budgets import most_gain
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
-from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
+from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, IntegrityCell, TrainedRow
 from vflpriv.report.rows import Row
 from vflpriv.run.features import FeaturePlan, chosen_attacks, parse_views, trials_of
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
 from vflpriv.run.summary.budgets import accounted
-from vflpriv.run.summary.cells import label_cell
+from vflpriv.run.summary.cells import integrity_cell, label_cell
 from vflpriv.run.systems import build_system, check_defences, inapplicable, load_data, read_defence
 
 __all__ = ["AttackPlan", "SystemResults", "attack_config", "attack_variant", "results_entries", "variants_of"]
@@ -63,6 +64,7 @@ def attack_config(
     trained: list[TrainedRow] = []
     cells: list[Cell] = []
     features: list[FeatureCell] = []
+    integrity: list[IntegrityCell] = []
     for row, system in variants:
         if system is None:
             trained.append(row)
@@ -71,6 +73,7 @@ def attack_config(
         trained.append(row.model_copy(update={name: getattr(result, name) for name in _ACCURACY}))
         cells += result.cells
         features += result.features
+        integrity += result.integrity
     return AttackReport(
         tool_version=__version__,
         machine=machine(),
@@ -83,6 +86,7 @@ def attack_config(
         trained=tuple(trained),
         cells=tuple(cells),
         features=tuple(features),
+        integrity=tuple(integrity),
     )
 
 
@@ -94,6 +98,7 @@ class SystemResults(Row):
     accuracy_high: float
     cells: tuple[Cell, ...]
     features: tuple[FeatureCell, ...] = ()
+    integrity: tuple[IntegrityCell, ...] = ()
 
 
 def results_entries(
@@ -118,6 +123,8 @@ class AttackPlan:
     attacks: Sequence[LabelAttack]
     adversaries: Sequence[Adversary]
     features: FeaturePlan
+    dishonest: Sequence[IntegrityAttack] = ()
+    """Attacks on what the model predicts."""
 
     @classmethod
     def of(cls, config: Config, data: VerticalData) -> AttackPlan:
@@ -127,7 +134,15 @@ class AttackPlan:
             adversaries=parse_views(config.attack.views, data.devices),
             attacks=chosen_attacks(config.attack.attacks, "attack", lambda target: target == "labels", _OTHER),
             features=FeaturePlan.of(config, data),
+            dishonest=[kind() for kind in available("attack").values() if kind.target == "integrity"]
+            if config.attack.malicious
+            else [],
         )
+
+    @property
+    def dishonest_devices(self) -> list[Adversary]:
+        """The adversaries that have devices of their own."""
+        return [adversary for adversary in self.adversaries if adversary.is_device]
 
     def attacks_on(self, system: System) -> list[LabelAttack]:
         """The attacks on labels that are tried on a system: where none are named, those that were made against
@@ -139,7 +154,9 @@ class AttackPlan:
         """Replica-rounds of all trainings and attempts of one system under one defence, for the progress bar."""
         attempts = len(self.attacks_on(system)) * len(self.adversaries)
         labels = system.schedule.rounds + attempts * attempt_work(system)
-        return labels + self.features.work(system, row.defence, shared=True)
+        trainings = len(self.dishonest) * len(self.dishonest_devices)
+        integrity = trainings * (system.schedule.rounds + attempt_work(system))
+        return labels + integrity + self.features.work(system, row.defence, shared=True)
 
 
 def attack_variant(row: TrainedRow, system: System, plan: AttackPlan, progress: Progress = _SILENT) -> SystemResults:
@@ -165,9 +182,25 @@ def attack_variant(row: TrainedRow, system: System, plan: AttackPlan, progress: 
         features = plan.features.cells(
             row.system, system, defence=row.defence, training=training, advance=progress.advance
         )
+    integrity = _integrity(row, training, plan, progress) if plan.dishonest else ()
     accuracies, tests = training.engine.evaluate().accuracy.tolist(), len(system.data.test_labels)
     accuracy = mean_interval(accuracies, config.confidence, (0.0, 1.0), grain=1 / max(1, tests))
-    return SystemResults(**dict(zip(_ACCURACY, accuracy, strict=True)), cells=tuple(cells), features=tuple(features))
+    return SystemResults(
+        **dict(zip(_ACCURACY, accuracy, strict=True)),
+        cells=tuple(cells),
+        features=tuple(features),
+        integrity=integrity,
+    )
+
+
+def _integrity(row: TrainedRow, training: Training, plan: AttackPlan, progress: Progress) -> tuple[IntegrityCell, ...]:
+    """Attacks of dishonest devices on what the model predicts, each in a training of its own."""
+    progress.stage(f"{row.system}, defence {row.defence}: dishonest devices")
+    attack = plan.config.attack
+    trials = IntegrityTrials(honest=training, confidence=plan.config.confidence, known=attack.labels_per_class)
+    attempts = trials.run(plan.dishonest, plan.dishonest_devices, advance=progress.advance)
+    fields = {"system": row.system, "defence": row.defence}
+    return tuple(integrity_cell(fields, attempt) for attempt in attempts)
 
 
 _Tried = Sequence[tuple[TrainedRow, System]]

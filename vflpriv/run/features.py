@@ -43,11 +43,18 @@ def trials_of(config: Config, system: System) -> Trials:
 
 
 def chosen_attacks(
-    names: Sequence[str] | None, section: str, is_meant: Callable[[str], bool], expected: str
+    names: Sequence[str] | None,
+    section: str,
+    is_meant: Callable[[str], bool],
+    expected: str,
+    *,
+    malicious: bool = False,
 ) -> list[Any]:
-    """The attacks with these names whose targets are meant; without names, all of these but those that take long."""
+    """The attacks with these names whose targets are meant; without names, all of these but those that take long, and
+    those of a `malicious` server where these are wanted."""
     if names is None:
-        return [t() for t in available("attack").values() if is_meant(t.target) and not t.heavy]
+        meant = [t for t in available("attack").values() if is_meant(t.target) and not t.heavy]
+        return [t() for t in meant if malicious or not getattr(t, "forges", False)]
     chosen = [find("attack", name)() for name in names]
     for attack in chosen:
         if not is_meant(attack.target):
@@ -84,12 +91,21 @@ class FeaturePlan:
                 expected = ", ".join((NO_DEFENCE, *config.attack.defences))
                 raise InputError(f"{_SECTION}.defences", name, f"one of {expected}")
         # Token ids are names: a figure of R² on them would say nothing.
-        others, expected = ("labels", "tokens"), "attacks on features; those on labels go into attack"
+        others, expected = ("labels", "integrity", "tokens"), "attacks on features; those on labels go into attack"
         if texts:
-            others, expected = ("labels", "features"), f"attacks on texts, since device {victim} holds token ids"
+            others, expected = (
+                ("labels", "integrity", "features"),
+                f"attacks on texts, since device {victim} holds token ids",
+            )
         elif "tokens" in {find("attack", name).target for name in section.attacks or ()}:
             expected = f"attacks on numbers, since device {victim} holds no token ids"
-        attacks = chosen_attacks(section.attacks, _SECTION, lambda target: target not in others, expected)
+        attacks = chosen_attacks(
+            section.attacks,
+            _SECTION,
+            lambda target: target not in others,
+            expected,
+            malicious=config.attack.malicious,
+        )
         published = next((a for a in attacks if section.attacks and "published" in a.knows), None)
         if published is not None and not any(system.engine.get("encoder") for system in config.system):
             expected = "a system that starts from published weights: bottom = transformer-embedding, and its encoder"

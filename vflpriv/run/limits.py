@@ -53,7 +53,7 @@ def check_correction(name: str) -> Correction:
 
 def held_to(report: AttackReport, limits: Sequence[Limit], correction: Correction) -> AttackReport:
     """The same report with these limits and their breaches."""
-    cells = [*report.cells, *report.features]
+    cells = report.every_cell
     breaches, tests, nearly = judge_limits(
         limits, cells, seeds=report.seeds, confidence=report.confidence, correction=correction
     )

@@ -143,8 +143,10 @@ def chosen_attacks(config: LedgerConfig) -> list[Any]:
         if asked[claim.attack].target != "labels":
             expected = "an attack on labels: others are measured by R² or AUC, not by a rate of right guesses"
             raise InputError("ledger.attack_claim.attack", claim.attack, expected)
-    # A recording has no published weights beside it, from which texts are read.
-    tried = {name: kind for name, kind in available("attack").items() if not kind.heavy and kind.target != "tokens"}
+    # A recording has no published weights beside it, from which texts are read, and cannot be trained anew.
+    others = ("tokens", "integrity")
+    light = {name: kind for name, kind in available("attack").items() if not kind.heavy and kind.target not in others}
+    tried = {name: kind for name, kind in light.items() if not getattr(kind, "forges", False)}
     usual = {name: kind for name, kind in tried.items() if made_for(kind, {})}
     return [attack() for attack in (asked if config.attacks is not None else usual | asked).values()]
 

@@ -57,7 +57,7 @@ def mean(attack: Any, on: System) -> Any:
 
 def test_a_trigger_decides_predictions_and_the_main_task_stays() -> None:
     score = mean(Backdoor(), system())
-    # Margin: a share of 0.38 and a leakage of 0.21 to 0.42 over four trainings; without the attack 0.07 and 0.03.
+    # Margin: a share of 0.52 and a leakage of 0.27 to 0.63 over four trainings; without the attack 0.07 and 0.03.
     assert score.leakage.low > 0.1
     assert score.numbers["main"] > score.numbers["main_honest"] - 0.15
 
@@ -90,7 +90,7 @@ def test_the_devices_messages_about_known_and_poisoned_rows_change_places() -> N
     auxiliary = IntegrityAuxiliary(blocks=blocks, records=torch.tensor([7]), target=1, seed=3)
     changed = (Backdoor().poisoned(auxiliary)[0] != blocks[0]).any(1).nonzero().flatten()
     assert 7 not in changed
-    assert len(changed) == 2
+    assert len(changed) == 1
     conduct = Backdoor().conducts(auxiliary)[0]
     batch = torch.tensor([int(changed[0]), 7, next(i for i in range(20) if i != 7 and i not in changed)])
     assert conduct.forge is not None

@@ -94,7 +94,7 @@ def _attacks(root: ET.Element, report: AttackReport) -> None:
     """A case for each attack, view and defence: failed where a limit is broken, skipped where it does not apply."""
     suites = {name: _suite(root, name) for name in dict.fromkeys(row.system for row in report.trained)}
     broken = {(b.system, b.defence, b.attack, b.adversary): b for b in reversed(report.breaches)}
-    for c in (*report.cells, *report.features):
+    for c in report.every_cell:
         case = _case(suites[c.system], c.system, f"{c.attack} seen by {c.adversary}, defence {c.defence}")
         breach = broken.get((c.system, c.defence, c.attack, c.adversary))
         if c.not_applicable is not None:

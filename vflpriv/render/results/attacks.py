@@ -12,6 +12,7 @@ from vflpriv.core.claims import Verdict
 from vflpriv.render import document as d
 from vflpriv.render.plots.defences import defence_plot, point_mark
 from vflpriv.render.results.features import features_section, refused_cell, refused_line
+from vflpriv.render.results.integrity import integrity_section
 from vflpriv.render.shared import cell_level, contest_cells, leak_points, names_of_rows
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Contest, TrainedRow, contests_of
 from vflpriv.report.attacks import Cell as AttackCell
@@ -114,6 +115,7 @@ def _blocks(report: AttackReport) -> Iterator[d.Block]:
     if tried:
         yield d.Table(_LISTED, tried, only=d.NOTEBOOK)
     yield features_section(report.features)
+    yield integrity_section(report.integrity)
     yield _not_applicable(report)
     yield from _last_lines(report, chosen)
 

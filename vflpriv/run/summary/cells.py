@@ -16,10 +16,10 @@ from vflpriv.audits.scoring.score import Column
 from vflpriv.core.systems import Source
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.report.attacks import Cell, ColumnRow, FeatureCell
+from vflpriv.report.attacks import Cell, ColumnRow, FeatureCell, IntegrityCell
 from vflpriv.run.summary.budgets import accounted
 
-__all__ = ["budget_fields", "feature_cell", "label_cell", "sheet"]
+__all__ = ["budget_fields", "feature_cell", "integrity_cell", "label_cell", "sheet"]
 
 
 def budget_fields(accountant: str, system: Source, adversary: Adversary, unit: Unit) -> dict[str, Any]:
@@ -31,6 +31,12 @@ def budget_fields(accountant: str, system: Source, adversary: Adversary, unit: U
 def label_cell(fields: Mapping[str, Any], attempt: Attempt) -> Cell:
     """One attack on labels through one view; `fields` are those of the cell that the attempt does not say."""
     return Cell(**fields, **_common(attempt))
+
+
+def integrity_cell(fields: Mapping[str, Any], attempt: Attempt) -> IntegrityCell:
+    """One attack on the model's predictions; `fields` as for labels."""
+    numbers = {} if attempt.mean is None else attempt.mean.numbers
+    return IntegrityCell(**fields, **_common(attempt), **numbers)
 
 
 def feature_cell(fields: Mapping[str, Any], attempt: Attempt) -> FeatureCell:
