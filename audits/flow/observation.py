@@ -312,7 +312,7 @@ def _account(observation: Observation, trails: Sequence[Trail], states: Sequence
     seals = [seal for n in numbers if isinstance(seal := trace.seals[n], Seal)]
     choices = [choice for n in numbers if isinstance(choice := trace.seals[n], Choice)]
     given = [*trace.host_given, *(columns for trail in trails for columns in trail.given)]
-    given += [columns for state in states if (columns := trace.draws.shown_state(state)) is not None]
+    given += [columns for state in states if (columns := trace.draws.shown(state)) is not None]
     none = torch.empty(0, dtype=torch.int64)
     observation.choices = choices
     observation.loss = privacy_loss(seals, choices, torch.cat([none, *given]), trace.draws)

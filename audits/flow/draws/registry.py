@@ -27,6 +27,12 @@ def fingerprint(tensor: Tensor) -> bytes:
 
 _KEPT = 1 << 14
 _BY_CHANCE = 1e-6
+_GUESSABLE = 1 << 48
+"""Seeds below this can be tried out, or were known to whoever chose them."""
+_COUNTED = 1 << 16
+"""Seeds below this are sent by chance: they may be a count, or the number of a record."""
+_NEAR = 1 << 20
+"""A seed that is nearer than this to a number that is sent was made of it, such as by adding the round."""
 _LONG = 4
 """Draws of so many numbers are never equal by chance."""
 
@@ -45,6 +51,18 @@ class RecognisedDraws:
         return same and self.variant > 0 and (self.variant - 1) ^ 2 == other.variant - 1
 
 
+def _tells(tensor: Tensor, seed: int) -> bool:
+    """Whether a tensor holds a seed, as a number or as bytes, or a number that it was made of."""
+    if seed >= _GUESSABLE:
+        raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        size = (seed.bit_length() + 7) // 8
+        if seed.to_bytes(size, "little") in raw or seed.to_bytes(size, "big") in raw:
+            return True
+    apart = _NEAR if seed >= _GUESSABLE else 1
+    numbers = tensor.reshape(-1).double().nan_to_num().tolist()
+    return any(abs(int(number) - seed) < apart for number in numbers)
+
+
 class Draws:
     """Columns in the order in which they were drawn. `others` are fingerprints of the draws under another seed."""
 
@@ -53,7 +71,8 @@ class Draws:
         self._families: list[int] = []
         self._known: list[bool] = []
         self._guessed: list[bool] = []
-        self._small = False
+        self._seeds: list[int | None] = []
+        self._seed: int | None = None
         self.told = False
         """Whether the program is told a seed, which stands for a secret one however small it is."""
         self._count = 0
@@ -69,16 +88,17 @@ class Draws:
         self.repeated = 0
         self.constant = 0
 
-    def seed(self, *, guessable: bool) -> None:
-        """Whether the next draw is from a generator whose seed is small enough to be tried out."""
-        self._small = guessable and not self.told
+    def seed(self, seed: int | None) -> None:
+        """By what the generator of the next draw was seeded; None where nobody chose that."""
+        self._seed = seed
 
     def add(self, family: Family, count: int, *, known: bool = False) -> Tensor:
         """New columns of a family; `known` ones hide nothing."""
         self._starts.append(self._count)
         self._families.append(FAMILIES.index(family))
         self._known.append(known)
-        self._guessed.append(self._small)
+        self._guessed.append(self._seed is not None and self._seed < _GUESSABLE and not self.told)
+        self._seeds.append(self._seed)
         self._count += count
         return torch.arange(self._count - count, self._count)
 
@@ -96,7 +116,7 @@ class Draws:
         columns = self.add(family, value.numel(), known=constant or same is not None)
         if same is not None and same[1] >= 0:
             self._known[bisect_right(self._starts, same[1]) - 1] = True
-        elif state is not None and same is None:
+        elif state is not None and same is None and value.numel():
             self._states[state] = (name, int(columns[0]) if len(columns) else -1, value.numel())
         return columns
 
@@ -128,12 +148,19 @@ class Draws:
             return True
         return self.position < len(self._others) and self._others[self.position] == drawn
 
-    def shown_state(self, tensor: Tensor) -> Tensor | None:
-        """The draws that follow from a generator's state, if that is what a tensor holds."""
-        if tensor.dtype != torch.uint8 or tensor.dim() != 1:
-            return None
-        first = self._states.get(fingerprint(tensor))
-        return None if first is None else torch.arange(max(first[1], 0), self._count)
+    def shown(self, tensor: Tensor) -> Tensor | None:
+        """The draws that follow from what a tensor holds, if that is the state of a generator or its seed."""
+        first = self._states.get(fingerprint(tensor)) if tensor.dtype == torch.uint8 else None
+        if first is not None:
+            return torch.arange(max(first[1], 0), self._count)
+        told = {seed for seed in set(self._seeds) if seed is not None and seed >= _COUNTED and _tells(tensor, seed)}
+        ends = [*self._starts, self._count][1:]
+        blocks = [
+            torch.arange(start, end)
+            for start, end, seed in zip(self._starts, ends, self._seeds, strict=True)
+            if seed in told
+        ]
+        return torch.cat(blocks) if blocks else None
 
     def public(self, state: bytes, name: str) -> None:
         """A draw before any private value: whoever draws from this state again draws what is known."""

@@ -24,6 +24,7 @@ from vflpriv.audits.flow.draws.families import (
     UNIFORM,
     Family,
 )
+from vflpriv.audits.flow.plain.generators import GENERATOR, LEGACY, Origin, Seeds, generator_of
 
 __all__ = ["HostLaw", "Listener", "host_draws"]
 
@@ -39,8 +40,8 @@ class HostLaw:
     """Of whole numbers: the logarithm by which each is less likely than the one before."""
 
 
-Listener = Callable[[Any, str, HostLaw], Any]
-"""Is told of values, the name of what drew them, and their law; gives what the program gets in their place."""
+Listener = Callable[[Any, str, HostLaw, Origin], Any]
+"""Is told of values, what drew them, their law and origin; gives what the program gets in their place."""
 
 
 def _located(family: Family) -> Callable[..., HostLaw]:
@@ -83,6 +84,7 @@ def _unlike(*_: Any, **__: Any) -> HostLaw:
 
 
 _PLAIN = 1 << 62
+_METHOD = object()
 _STANDARD = sysconfig.get_paths()["stdlib"]
 
 
@@ -90,6 +92,11 @@ def _by_a_library() -> bool:
     """Whether a library draws for itself, such as names for symbols when it is imported."""
     name = sys._getframe(2).f_code.co_filename
     return "site-packages" in name or name.startswith(_STANDARD)
+
+
+def _by_random_itself() -> bool:
+    """Whether Python's module draws for a function of its own, such as a choice of several."""
+    return sys._getframe(2).f_code.co_filename == random.__file__
 
 
 def _is_no_batch(values: Any, name: str) -> bool:
@@ -130,37 +137,51 @@ _PYTHON: dict[str, Callable[..., HostLaw]] = {
 _SECRETS = dict.fromkeys(("randbelow", "randbits", "choice"), _unlike)
 
 
+def _plain(value: Any) -> Any:
+    """A number or an array without what a tracer has put on it."""
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)
+    if type(value) in (float, int, bool) or not isinstance(value, float | int):
+        return value
+    return float.__add__(value, 0.0) if isinstance(value, float) else int.__add__(value, 0)
+
+
 class _Told:
     """Tells a listener of outer draws: one of them may draw others itself."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener, self._inside = listener, False
+        self.seeds = Seeds()
 
-    def wrapped(self, draw: Callable[..., Any], name: str, law: Callable[..., HostLaw], *, bound: int) -> Any:
-        """The same function, with the number of arguments before those of the law."""
+    def wrapped(self, draw: Callable[..., Any], name: str, law: Callable[..., HostLaw], *, of: Any = None) -> Any:
+        """The same function, which draws from a generator; without one it is a method, whose first argument that is."""
+        bound = 1 if of is _METHOD else 0
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
-            if self._inside or kwargs.get("out") is not None:
+            if self._inside or kwargs.get("out") is not None or (name == "random" and _by_random_itself()):
                 return draw(*args, **kwargs)
+            origin = self.seeds.origin(args[0] if bound else of) if law is not _unlike else Origin()
             self._inside = True
             try:
-                values = draw(*args, **kwargs)
+                values = draw(*map(_plain, args), **{key: _plain(value) for key, value in kwargs.items()})
             finally:
                 self._inside = False
             if law is _unlike and (_by_a_library() or not _is_no_batch(values, name)):
                 return values
-            return self._listener(values, name, law(*args[bound:], **kwargs))
+            return self._listener(values, name, law(*args[bound:], **kwargs), origin)
 
         return drawing
 
-    def subclass(self, parent: type, laws: dict[str, Callable[..., HostLaw]]) -> type:
+    def subclass(self, parent: type, laws: dict[str, Callable[..., HostLaw]], more: dict[str, Any] | None = None) -> Any:
         """A generator whose draws are told of."""
         methods = {
-            name: self.wrapped(getattr(parent, name), name, law, bound=1)
+            name: self.wrapped(getattr(parent, name), name, law, of=_METHOD)
             for name, law in laws.items()
             if hasattr(parent, name)
         }
-        return type(f"Followed{parent.__name__}", (parent,), methods)
+        # A generator that was made before is an instance, too.
+        kind = type("Kind", (type,), {"__instancecheck__": lambda _, value: isinstance(value, parent)})
+        return kind(f"Followed{parent.__name__}", (parent,), methods | (more or {}))
 
 
 @contextmanager
@@ -168,23 +189,27 @@ def host_draws(listener: Listener) -> Iterator[None]:
     """Tell a listener of every draw of NumPy's and Python's generators whose law is known here."""
     told = _Told(listener)
     default_rng = np.random.default_rng
-    generator = told.subclass(np.random.Generator, _GENERATOR)
+    generator = told.subclass(GENERATOR, _GENERATOR)
+    legacy = told.subclass(LEGACY, _LEGACY, told.seeds.noted(LEGACY))
 
     def made(seed: Any = None) -> Any:
         return generator(default_rng(seed).bit_generator)
 
     with ExitStack() as stack:
+        stack.enter_context(told.seeds.kept())
         stack.enter_context(patch.object(np.random, "default_rng", made))
         stack.enter_context(patch.object(np.random, "Generator", generator))
-        stack.enter_context(patch.object(np.random, "RandomState", told.subclass(np.random.RandomState, _LEGACY)))
+        stack.enter_context(patch.object(np.random, "RandomState", legacy))
+        # Other libraries draw from the global generator itself.
+        bits = generator_of(np.random)._bit_generator
+        stack.enter_context(patch.object(np.random.mtrand, "_rand", legacy(bits)))
         for module, laws in ((np.random, _LEGACY), (random, _PYTHON), (secrets, _SECRETS)):
             for name, law in laws.items():
-                wrapped = told.wrapped(getattr(module, name), name, law, bound=0)
+                wrapped = told.wrapped(getattr(module, name), name, law, of=generator_of(module))
                 stack.enter_context(patch.object(module, name, wrapped))
         for name, law in _PYTHON.items():
             for kind in (random.Random, random.SystemRandom):
-                # `random` itself is a method of the parent class, which is not written in Python.
-                if name in kind.__dict__:
-                    wrapped = told.wrapped(kind.__dict__[name], name, law, bound=1)
+                if name in kind.__dict__ or name == "random":
+                    wrapped = told.wrapped(getattr(kind, name), name, law, of=_METHOD)
                     stack.enter_context(patch.object(kind, name, wrapped))
         yield

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflpriv.audits.flow.draws.registry import fingerprint
+from vflpriv.audits.flow.plain.generators import Origin
 from vflpriv.audits.flow.plain.host import HostLaw, host_draws
 from vflpriv.audits.flow.plain.wire import PlainWire, Program, SentMessage, View, identical
 from vflpriv.common.random import Answered, Drawn, listening
@@ -102,7 +103,7 @@ class _Watch(TorchDispatchMode):
         if isinstance(told, Drawn) and told.values.is_floating_point():
             self.draws.append(fingerprint(told.values))
 
-    def host(self, values: Any, name: str, law: HostLaw) -> Any:
+    def host(self, values: Any, name: str, law: HostLaw, origin: Origin) -> Any:
         """A draw of NumPy or of Python."""
         self.draws.append(hashlib.blake2b(np.array(values).tobytes(), digest_size=12).digest())
         return values

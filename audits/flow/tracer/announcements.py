@@ -80,6 +80,7 @@ class Announcements:
         trace = self._trace
         if not (trace.sources or trace.early):
             return
+        trace.draws.seed(None)
         family = STEPS if isinstance(drawn.noise, GridLaw) else _STREAMS.get(drawn.law)
         if family is None:
             # Of a law that is not followed: whatever it reaches is not explained.

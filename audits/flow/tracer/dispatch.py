@@ -57,7 +57,7 @@ class _Way(Enum):
 
     FOLLOWED = 1
     PASSES = 2
-    """It makes another view of the same memory, or reads a shape alone."""
+    """It makes another view of some memory, or reads a shape alone."""
     DRAWS = 3
     LOSS = 4
 
@@ -75,7 +75,7 @@ def _way(op: Any) -> _Way:
         elif op._schema.name in _LOSSES:
             way = _Way.LOSS
         else:
-            way = _Way.PASSES if name in _SHAPES or (views and not written) else _Way.FOLLOWED
+            way = _Way.PASSES if name in _SHAPES or (views and not written) or name == "set_" else _Way.FOLLOWED
         _WAYS[op] = way
     return way
 

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from vflpriv.audits.flow.draws.families import DISCRETE, GEOMETRIC
 from vflpriv.audits.flow.draws.rows import no_columns
+from vflpriv.audits.flow.plain.generators import Origin
 from vflpriv.audits.flow.plain.host import HostLaw, host_draws
 from vflpriv.audits.flow.tracer.announcements import Announcements
 from vflpriv.audits.flow.tracer.dispatch import Trace
@@ -240,33 +241,48 @@ class Exits(TorchFunctionMode):
 
         return noticed
 
-    def drawn(self, values: Any, name: str, law: HostLaw) -> Any:
+    def drawn(self, values: Any, name: str, law: HostLaw, origin: Origin) -> Any:
         """NumPy's draws as an array, or a number, that is known as a draw."""
-        with self.paused():
-            given = self._entered(values, name, law)
+        moved = any(isinstance(value, MarkedArray) or tensor_of(value) is not None for value in (law.shift, law.scale))
+        if moved and not self.trace.pausing and np.isrealobj(values):
+            given = self._around(values, name, law, origin)
+        else:
+            with self.paused():
+                given = self._entered(values, name, law, origin)
         self.trace.draws.position += 1
         return given
 
-    def _entered(self, values: Any, name: str, law: HostLaw) -> Any:
+    def _around(self, values: Any, name: str, law: HostLaw, origin: Origin) -> Any:
+        """A draw around a number that is followed, or of such a scale: that number plus a standard draw times it."""
+        shift, scale = (_tensor(np.asarray(v) if isinstance(v, list | tuple) else v) for v in (law.shift, law.scale))
+        with self.paused():
+            plain = torch.from_numpy(np.asarray(values, dtype=np.float64).copy())
+            standard = (plain - shift.detach().double()) / scale.detach().double()
+            self._enter(standard, name, HostLaw(law.family), origin)
+        return self._known(values, shift.double() + scale.double() * standard)
+
+    def _entered(self, values: Any, name: str, law: HostLaw, origin: Origin) -> Any:
         trace = self.trace
         if not (trace.sources or trace.early) or trace.pausing > 1 or not np.isrealobj(values):
             return values
-        if any(isinstance(value, MarkedArray) or tensor_of(value) is not None for value in (law.shift, law.scale)):
-            return values
-        self.marks = True
         tensor = torch.from_numpy(np.array(values))
         if law.family is DISCRETE:
             # A number of another law: what is computed from it is known to depend on a draw.
             trace.mark(tensor, NOTHING, NOTHING, masked=False).opaque = no_columns()
-            return self._known(values, tensor)
-        shift, scale = (torch.as_tensor(np.asarray(value, dtype=np.float64)) for value in (law.shift, law.scale))
-        enter_draw(trace, tensor, f"numpy {name}", (law.family, shift, scale), None)
-        if law.family is GEOMETRIC:
-            counted(trace, tensor, law.rate)
+        else:
+            self._enter(tensor, name, law, origin)
         return self._known(values, tensor)
+
+    def _enter(self, tensor: Tensor, name: str, law: HostLaw, origin: Origin) -> None:
+        self.trace.draws.seed(origin.seed)
+        shift, scale = (torch.as_tensor(np.asarray(value, dtype=np.float64)) for value in (law.shift, law.scale))
+        enter_draw(self.trace, tensor, f"numpy {name}", (law.family, shift, scale), origin.state)
+        if law.family is GEOMETRIC:
+            counted(self.trace, tensor, law.rate)
 
     def _known(self, values: Any, tensor: Tensor) -> Any:
         """What the program gets: values that are followed as this tensor."""
+        self.marks = True
         if tensor.dim() == 0:
             return marked(values.item() if isinstance(values, np.generic) else values, tensor, self)
         return MarkedArray.of(tensor, self)

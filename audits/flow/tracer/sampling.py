@@ -20,8 +20,6 @@ from vflpriv.audits.flow.tracer.storages import NOTHING, State
 __all__ = ["counted", "draw", "enter_draw"]
 
 _MOST_VALUES = 64
-_GUESSABLE = 1 << 48
-"""Seeds below this can be tried out, or were known to whoever chose them."""
 
 
 def draw(trace: Following, call: Call) -> Any:
@@ -34,9 +32,10 @@ def draw(trace: Following, call: Call) -> Any:
 def _drawn(trace: Following, call: Call) -> Any:
     state = _state_of(trace, call)
     if not trace.sources and not trace.early:
-        if state is not None:
+        out = call.op(*call.args, **call.kwargs)
+        if state is not None and any(result.numel() for result in call.results(out)):
             trace.draws.public(state, call.name)
-        return call.op(*call.args, **call.kwargs)
+        return out
     if call.written == [0] and isinstance(call.tensors[0], torch.nn.Parameter):
         # Initial weights are no noise, also where a model is made after there is something private.
         if state is not None:
@@ -67,7 +66,7 @@ def _state_of(trace: Following, call: Call) -> bytes | None:
     generator = call.kwargs.get("generator") or torch.default_generator
     if generator.device.type != "cpu":
         return None
-    trace.draws.seed(guessable=generator.initial_seed() < _GUESSABLE)
+    trace.draws.seed(generator.initial_seed())
     return hashlib.blake2b(generator.get_state().numpy().tobytes(), digest_size=12).digest()
 
 

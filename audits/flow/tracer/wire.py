@@ -18,6 +18,11 @@ from vflpriv.audits.flow.tracer.storages import State, whole
 __all__ = ["SwappedWire", "TracedWire"]
 
 
+_WHOLE = (torch.uint8, torch.int32, torch.int64, torch.float64)
+_STATE = 1 << 13
+"""The state of a generator has no more numbers."""
+
+
 class TracedWire(FlowWire):
     """Follows messages for one view: what it sees is public from then on; all other messages stay private."""
 
@@ -25,7 +30,7 @@ class TracedWire(FlowWire):
         self.trace, self.view = trace, view
         self.trails: list[Trail] = []
         self.states: list[Tensor] = []
-        """States of generators may be among what is sent; what was drawn from them is known at the end."""
+        """States and seeds of generators may be among what is sent; what was drawn from them is known at the end."""
 
     def given_seed(self) -> int:
         self.trace.draws.told = True
@@ -72,7 +77,7 @@ class TracedWire(FlowWire):
             trail.why = "sparse tensors are not followed"
             return
         state = self.trace.table.of(tensor)
-        if tensor.dtype == torch.uint8 and tensor.dim() == 1:
+        if tensor.dtype in _WHOLE and tensor.numel() <= _STATE:
             self.states.append(tensor.clone())
         if state is None or not tensor.numel():
             trail.others[name] = tensor.clone()

@@ -19,6 +19,7 @@ from vflpriv.audits.flow.plain.wire import SentMessage
 __all__ = [
     "ANSWERED",
     "ANSWERS",
+    "COLUMNS",
     "EVERYONE",
     "FEATURES",
     "LABELS",
