@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import marshal
-import pickle
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,7 @@ class Origin:
 
 GENERATOR, LEGACY = np.random.Generator, np.random.RandomState
 """NumPy's own classes, whatever stands in their place while somebody listens."""
-_GLOBAL: dict[Any, Any] = {np.random: np.random.mtrand._rand, random: random._inst}  # type: ignore[attr-defined]
+_GLOBAL: dict[Any, Any] = {np.random: np.random.mtrand._rand, random: random._inst}
 
 
 def generator_of(module: Any) -> Any:
@@ -85,7 +84,13 @@ def _state(generator: Any) -> bytes | None:
     if isinstance(generator, LEGACY):
         _, key, *rest = generator.get_state()
         return bytes(key) + repr(rest).encode()  # type: ignore[arg-type]
-    return pickle.dumps(generator.bit_generator.state)
+    return _bytes(generator.bit_generator.state)
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, dict):
+        return b"".join(_bytes(part) for part in value.values())
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
 
 
 def _number(seed: Any) -> int | None:

@@ -172,8 +172,8 @@ class _Told:
 
         return drawing
 
-    def subclass(self, parent: type, laws: dict[str, Callable[..., HostLaw]], more: dict[str, Any] | None = None) -> Any:
-        """A generator whose draws are told of."""
+    def subclass(self, parent: type, laws: dict[str, Callable[..., HostLaw]], **more: Callable[..., Any]) -> Any:
+        """A generator whose draws are told of, with more methods."""
         methods = {
             name: self.wrapped(getattr(parent, name), name, law, of=_METHOD)
             for name, law in laws.items()
@@ -181,7 +181,7 @@ class _Told:
         }
         # A generator that was made before is an instance, too.
         kind = type("Kind", (type,), {"__instancecheck__": lambda _, value: isinstance(value, parent)})
-        return kind(f"Followed{parent.__name__}", (parent,), methods | (more or {}))
+        return kind(f"Followed{parent.__name__}", (parent,), methods | more)
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def host_draws(listener: Listener) -> Iterator[None]:
     told = _Told(listener)
     default_rng = np.random.default_rng
     generator = told.subclass(GENERATOR, _GENERATOR)
-    legacy = told.subclass(LEGACY, _LEGACY, told.seeds.noted(LEGACY))
+    legacy = told.subclass(LEGACY, _LEGACY, **told.seeds.noted(LEGACY))
 
     def made(seed: Any = None) -> Any:
         return generator(default_rng(seed).bit_generator)

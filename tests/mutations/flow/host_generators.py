@@ -1,4 +1,4 @@
-"""Generators of NumPy and of Python: seeds that are sent, short or used again, states put back, draws around a value."""
+"""Generators of NumPy and Python: seeds that are sent, short or used again, states put back, draws around a value."""
 
 from __future__ import annotations
 
