@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,6 +42,22 @@ def _brief_completion(monkeypatch: pytest.MonkeyPatch) -> None:
 def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that lasts stays in this process, unless a test asks for workers: each would import torch for seconds."""
     monkeypatch.setattr("vflpriv.run.executors.local.cores", lambda: 1)
+
+
+@pytest.fixture(autouse=True)
+def _decided_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every report that an audit of a test makes is verified: its figures alone give its verdicts and sentences."""
+    build = sys.modules.get("vflpriv.run.build")
+    if build is None:  # tests that make no report start without what audits import
+        return
+    report, verify = build.Report, importlib.import_module("vflpriv.run.verify")
+
+    def verified(**fields: object) -> object:
+        made = report(**fields)
+        assert verify.changed_verdicts(report.model_validate_json(made.to_json())) == []
+        return made
+
+    monkeypatch.setattr(build, "Report", verified)
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +15,11 @@ import vflpriv
 from tests.program import vflpriv as program
 from tests.recording.transcript_files import unprotected
 from vflpriv import api
+from vflpriv.audits import verdict
+from vflpriv.core.audit import Finding, Measurement
 from vflpriv.core.claims import Verdict
 from vflpriv.report.audit import read_report
+from vflpriv.report.evidence import FiguresRow, FindingRow
 from vflpriv.report.statement import PREDICATE_TYPE
 from vflpriv.run.verify import changed_verdicts, verify
 
@@ -90,6 +96,19 @@ def test_a_report_as_it_was_written_is_verified(audited, capsys):
     assert found.problems == ()
     assert "claims and budgets" in found.checked
     assert program("verify", str(audited / "report")).returncode == 0
+
+
+def test_all_that_the_decision_reads_of_a_finding_is_kept_in_the_report():
+    """Else a report that nobody changed would not be verified, as soon as a verdict rests on what is left out."""
+    tree = ast.parse(Path(verdict.__file__).read_text("utf-8"))
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} - {"description"}  # of a unit
+    for kind, row, instead in (
+        (Finding, FindingRow, {"measurement": "figures"}),
+        (Measurement, FiguresRow, {"against": "of_budget"}),
+    ):
+        kept = set(row.model_fields) | set(instead)
+        assert {field.name for field in fields(kind)} & read <= kept
+        assert set(instead.values()) <= set(FindingRow.model_fields)
 
 
 def first(report):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from vflpriv.core.claims import Verdict
 from vflpriv.report.rows import Row
 
@@ -23,6 +25,7 @@ class FiguresRow(Row):
     strength: int
     p_value: float | None
     trials: int | None
+    facts: dict[str, float | bool | str] = Field(default_factory=dict)
 
 
 class BudgetTestRow(Row):
@@ -43,6 +46,7 @@ class FindingRow(Row):
     subject: str
     verdict: Verdict
     sentence: str
+    note: str = ""
     figure: float
     measure: str
     claim: str | None

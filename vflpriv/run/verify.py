@@ -171,7 +171,7 @@ def _measured(test: CorrectedFinding, decides: bool) -> dict[str, object]:
     values |= {"epsilon": measurement.epsilon, "exact": measurement.exact, "confidence": measurement.confidence}
     values |= {"p_value": test.finding.p_value, "p_adjusted": test.p_adjusted, "refutes": test.refutes}
     assert values.keys() <= MeasurementRow.model_fields.keys()
-    return values | {"decides": decides, "trials": measurement.trials}
+    return values | {"decides": decides, "trials": measurement.trials, "facts": dict(measurement.facts)}
 
 
 def _two_numbers(where: str, row: ClaimRow) -> list[str]:

@@ -49,6 +49,7 @@ def _finding_row(finding: Finding, evidence: SystemEvidence) -> FindingRow:
         subject=finding.subject,
         verdict=finding.verdict,
         sentence=finding.sentence,
+        note=finding.note,
         figure=finding.figure,
         measure=finding.measure,
         claim=finding.claim,
@@ -79,6 +80,7 @@ def _figures_row(measurement: Measurement) -> FiguresRow:
         strength=measurement.strength,
         p_value=measurement.p_value,
         trials=measurement.trials,
+        facts=dict(measurement.facts),
     )
 
 
