@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import shutil
 from dataclasses import fields
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
@@ -16,10 +19,12 @@ from tests.program import vflpriv as program
 from tests.recording.transcript_files import unprotected
 from vflpriv import api
 from vflpriv.audits import verdict
+from vflpriv.common.files import SEAL, SIGNING_KEY
 from vflpriv.core.audit import Finding, Measurement
 from vflpriv.core.claims import Verdict
 from vflpriv.report.audit import read_report
 from vflpriv.report.evidence import FiguresRow, FindingRow
+from vflpriv.report.seals import changed_since_written, sealed_json
 from vflpriv.report.statement import PREDICATE_TYPE
 from vflpriv.run.verify import changed_verdicts, verify
 
@@ -167,6 +172,68 @@ def test_budgets_are_computed_again_from_the_transcript(audited, report, tmp_pat
     loose["accounted"]["epsilon_upper"] = loose["accounted"]["epsilon_upper"] * 0.9
     problems = verify(read_report(written(tmp_path, report)), transcript=audited / "run").problems
     assert any("accounted" in line for line in problems)
+
+
+def leaves(value, path=()):
+    """The place of every value that is no list and no object."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in items:
+        yield from leaves(item, (*path, name)) if isinstance(item, dict | list) else [(*path, name)]
+
+
+def test_no_single_value_can_be_changed(report):
+    places = list(leaves(report))
+    assert len(places) > 500
+    for *way, last in random.Random(0).sample(places, 100):
+        changed = json.loads(json.dumps(report))
+        within = reduce(getitem, way, changed)
+        within[last] = f"{within[last]}1" if isinstance(within[last], str) else 17
+        assert changed_since_written(json.dumps(changed).encode()), (*way, last)
+
+
+def test_spaces_and_line_ends_may_change(report):
+    for text in (json.dumps(report), json.dumps(report, indent=7), json.dumps(report, indent=2).replace("\n", "\r\n")):
+        assert changed_since_written(text.encode()) == []
+
+
+def resealed(tmp_path, report):
+    """The report as somebody writes it who changes values and computes their seal anew."""
+    (tmp_path / "report.json").write_text(sealed_json(read_report(written(tmp_path, report))), encoding="utf-8")
+    return tmp_path / "report.json"
+
+
+def test_budgets_and_what_is_declared_are_computed_again_whatever_the_seal(audited, report, tmp_path):
+    changes = {
+        "rounds": lambda r: r["systems"][0].update(rounds=7),
+        "budgets": lambda r: r["systems"][0]["budgets"][0].update(epsilon_upper=0.01),
+        "data": lambda r: r["systems"][0]["data"].update(records=401),
+        "claims": lambda r: first(r)["views"][0].update(epsilon_upper=0.01),
+        "confidence": lambda r: r.update(confidence=0.99),
+    }
+    for name, change in changes.items():
+        doctored = json.loads(json.dumps(report))
+        change(doctored)
+        path = resealed(tmp_path, doctored)
+        problems = verify(read_report(path), path.read_bytes(), transcript=audited / "run").problems
+        assert any(name in line for line in problems), name
+    path = resealed(tmp_path, report)
+    assert verify(read_report(path), path.read_bytes(), transcript=audited / "run").problems == ()
+
+
+def test_a_seal_that_is_gone_or_has_no_signature_does_not_hold(report, tmp_path, monkeypatch):
+    path = resealed(tmp_path, report)
+    assert "it is not signed" in program("verify", str(path)).stdout
+    monkeypatch.setenv(SIGNING_KEY, "a key of the laboratory")
+    for command in (("verify", str(path)), ("report", str(path)), ("compare", str(path), str(path))):
+        done = program(*command)
+        assert f"expected one that is signed with {SIGNING_KEY}" in done.stdout + done.stderr
+    signed = resealed(tmp_path, report)
+    assert "signed" not in program("verify", str(signed)).stdout
+    monkeypatch.delenv(SIGNING_KEY)
+    assert f"{SIGNING_KEY} is not set" in program("verify", str(signed)).stdout
+    del report[SEAL]
+    done = program("verify", str(written(tmp_path, report)))
+    assert (done.returncode, done.stdout.startswith(f"does not hold: {SEAL}")) == (1, True)
 
 
 def test_another_transcript_or_ledger_is_named(audited, tmp_path):

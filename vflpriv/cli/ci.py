@@ -17,6 +17,7 @@ from vflpriv.report.attacks import AttackReport, read_attacks
 from vflpriv.report.audit import Report, read_report
 from vflpriv.report.compare import AnyReport, Comparison, Tolerance, compare_any
 from vflpriv.report.formats import Context, Format, Saved, file_names
+from vflpriv.report.seals import changed_since_written
 
 __all__ = ["Gate", "any_report_at", "append_summary", "attacks_at", "print_saved", "report_at", "report_file"]
 
@@ -88,16 +89,20 @@ def report_at(path: Path) -> Report:
     """The report.json at a path, or in this folder, whose verdicts follow from its figures."""
     from vflpriv.run.verify import changed_verdicts
 
-    report = read_report(report_file(path))
-    changed = changed_verdicts(report)
-    if changed:
-        raise InputError(f"report {report_file(path).name}", changed[0], "verdicts by its figures; see vflpriv verify")
+    file = report_file(path)
+    report = read_report(file)
+    for changed in (*changed_verdicts(report), *changed_since_written(file.read_bytes(), required=False)):
+        raise InputError(f"report {file.name}", changed, "what vflpriv audit wrote; see vflpriv verify")
     return report
 
 
 def attacks_at(path: Path) -> AttackReport:
-    """The attacks.json at a path, or in this folder."""
-    return read_attacks(path / "attacks.json" if path.is_dir() else path)
+    """The attacks.json at a path, or in this folder, as it was written."""
+    file = path / "attacks.json" if path.is_dir() else path
+    report = read_attacks(file)
+    for changed in changed_since_written(file.read_bytes(), required=False):
+        raise InputError(f"report {file.name}", changed, "what vflpriv attack wrote")
+    return report
 
 
 def any_report_at(path: Path) -> AnyReport:

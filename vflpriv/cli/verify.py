@@ -55,7 +55,8 @@ def verify(
     report = read_report(file)
     if any(system.evidence is None for system in report.systems):
         raise InputError("report: evidence", None, "the figures that verdicts rest on: older reports lack them")
-    result = verified(report, transcript=transcript, ledger=ledger, config=config)
+    content = file.read_bytes()
+    result = verified(report, content, transcript=transcript, ledger=ledger, config=config)
     console = Console(stderr=format_ != "text")
     for line in result.problems:
         print_line(console, f"does not hold: {line}")

@@ -28,7 +28,6 @@ from vflpriv.report.rows import (
     Spending,
     SuccessClaimRow,
     ViewBudget,
-    canonical_json,
     read_row,
 )
 
@@ -283,10 +282,6 @@ class Report(Produced):
         parts = [f"{self.count(verdict)} {verdict}" for verdict in Verdict if self.count(verdict)]
         trusted = "; the ledger was trusted" if self.ledger_trusted and self.count(Verdict.UNMEASURED) else ""
         return f"{total} claim{'s' if total > 1 else ''} checked: {', '.join(parts)}{trusted}{broken}"
-
-    def to_json(self) -> str:
-        """Canonical JSON of it."""
-        return canonical_json(self)
 
     def save(self, folder: str | Path, formats: Sequence[str] = (*DEFAULT_FORMATS, "toml")) -> list[Path]:
         """Write the report in these formats (toml is what was audited), and return the paths."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from vflpriv.common.files import parsed_json, regular
+from vflpriv.common.files import SEAL, parsed_json, regular
 from vflpriv.common.registry import find
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError, first_problem
+from vflpriv.report.seals import canonical_json, sealed_json
 
 __all__ = [
     "USEFUL",
@@ -32,7 +32,6 @@ __all__ = [
     "Spending",
     "SuccessClaimRow",
     "ViewBudget",
-    "canonical_json",
     "read_row",
 ]
 
@@ -67,10 +66,6 @@ class Displayed:
 
 R = TypeVar("R", bound=BaseModel)
 
-_NUMBER = r"(?:-?\d[\d.eE+-]*|null)"
-_NUMBERS = re.compile(rf"\[\s+{_NUMBER}(?:,\s+{_NUMBER})*\s+\]")
-"""A list of numbers in indented JSON: no string has a line break in it."""
-
 
 class Row(BaseModel):
     """A frozen piece of the report; infinities are written as strings, since JSON has none."""
@@ -93,12 +88,22 @@ class Produced(Displayed, Row):
     seed: int
     confidence: float
     """Of every interval and lower bound."""
+    seal: str | None = Field(default=None, alias=SEAL)
+    """Of the file that it is written to; the result itself has none."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_seal(cls, values: Any) -> Any:
+        return {name: value for name, value in values.items() if name != SEAL} if isinstance(values, dict) else values
 
-def canonical_json(model: BaseModel) -> str:
-    """JSON with a stable order of keys, two spaces, lists of numbers on one line, and a final newline."""
-    text = json.dumps(json.loads(model.model_dump_json()), indent=2, ensure_ascii=False)
-    return _NUMBERS.sub(lambda numbers: f"[{' '.join(numbers[0][1:-1].split())}]", text) + "\n"
+    def to_json(self) -> str:
+        """Canonical JSON of it, with its seal."""
+        return sealed_json(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The canonical JSON as Python values; infinities are strings, as there."""
+        values: dict[str, Any] = json.loads(self.to_json())
+        return values
 
 
 class ErrorsRow(Row):

@@ -23,14 +23,24 @@ from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
 from vflpriv.core.budgets import Accountant, epsilon_of, mu_of
 from vflpriv.core.claims import Claim
+from vflpriv.core.systems import Source
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig, load_ledger
 from vflpriv.report.audit import Report, SystemRow
-from vflpriv.report.rows import ClaimRow, MeasurementRow
+from vflpriv.report.rows import BudgetRow, ClaimRow, MeasurementRow
+from vflpriv.report.seals import changed_since_written, unsigned
 from vflpriv.run.account import Claimed, accounted_systems
-from vflpriv.run.summary.budgets import account
+from vflpriv.run.summary.budgets import (
+    account,
+    both_readings,
+    budget_row,
+    budget_rows,
+    claim_fields,
+    view_budgets,
+)
 from vflpriv.run.summary.evidence import budget_of, claim_of, evidence_of
 from vflpriv.run.summary.fingerprints import ledger_hash, value_hash
+from vflpriv.run.summary.rows import release_rows, sampling_row
 
 __all__ = ["Verification", "changed_verdicts", "verify"]
 
@@ -54,11 +64,21 @@ class Verification:
 
 
 def verify(
-    report: Report, *, transcript: Path | None = None, ledger: Path | None = None, config: Path | None = None
+    report: Report,
+    content: bytes | None = None,
+    *,
+    transcript: Path | None = None,
+    ledger: Path | None = None,
+    config: Path | None = None,
 ) -> Verification:
-    """Check a report against itself, and against the inputs that are given."""
-    problems = [*changed_verdicts(report), *_changed_hashes(report)]
+    """Check a report against itself, its seal if the `content` of its file is given, and the inputs that are given."""
+    problems = [*changed_verdicts(report), *_changed_hashes(report), *_changed_header(report)]
     checked, unchecked = ["verdicts", "hashes of configuration and ledger"], []
+    if content is not None:
+        problems += (changed := changed_since_written(content))
+        checked.append("seal of all values")
+        if not changed and (unknown := unsigned(content)):
+            unchecked.append(f"who wrote the report: {unknown}")
     given = [(path, kind) for path, kind in ((ledger, "ledger"), (config, "configuration")) if path is not None]
     for path, kind in given:
         problems += _changed_source(report, path, kind)
@@ -72,6 +92,7 @@ def verify(
         unchecked.append(f"claims and budgets: {error}")
     else:
         problems += _changed_budgets(report, systems, accountant)
+        problems += _changed_declarations(report, systems, accountant)
         checked.append("claims and budgets")
     unchecked.append("what was measured: only another audit measures again")
     return Verification(problems=tuple(problems), checked=tuple(checked), unchecked=tuple(unchecked))
@@ -136,6 +157,9 @@ def _system_lines(system: SystemRow, decision: SystemDecision, same_words: bool)
     yield from _line(system.key, "number of checks", len(system.checks), len(shown))
     for check, corrected in zip(system.checks, shown, strict=False):
         where = f"{system.key}: {check.audit} of {check.subject}"
+        finding = corrected.finding
+        for name, follows in (("audit", finding.audit), ("subject", finding.subject), ("measure", finding.measure)):
+            yield from _line(where, name, getattr(check, name), follows)
         yield from _line(where, "verdict", check.verdict.value, corrected.verdict.value)
         yield from _line(where, "figure", check.figure, corrected.finding.figure)
         if same_words and not check.reason.startswith(corrected.finding.sentence):
@@ -167,7 +191,9 @@ def _measured(test: CorrectedFinding, decides: bool) -> dict[str, object]:
     """What a row of a measurement says, by the fields of the row."""
     measurement = test.finding.measurement
     assert measurement is not None
-    values = {"figure": measurement.figure, "measure": measurement.decides, "mu": measurement.mu}
+    values: dict[str, object] = {"audit": test.finding.audit, "subject": test.finding.subject}
+    values |= {"unit": measurement.unit.value, "adversary": str(measurement.view)}
+    values |= {"figure": measurement.figure, "measure": measurement.decides, "mu": measurement.mu}
     values |= {"epsilon": measurement.epsilon, "exact": measurement.exact, "confidence": measurement.confidence}
     values |= {"p_value": test.finding.p_value, "p_adjusted": test.p_adjusted, "refutes": test.refutes}
     assert values.keys() <= MeasurementRow.model_fields.keys()
@@ -194,6 +220,12 @@ def _changed_hashes(report: Report) -> list[str]:
         for name, value in follows.items()
         if reported.get(name) != value
     ]
+
+
+def _changed_header(report: Report) -> Iterator[str]:
+    """What a report says of all systems that is not what its configuration says."""
+    for name in ("seed", "confidence", "verdict_confidence"):
+        yield from _line("report", name, getattr(report, name), report.config.get(name))
 
 
 def _changed_source(report: Report, path: Path, kind: str) -> list[str]:
@@ -253,6 +285,62 @@ def _changed_budgets(report: Report, systems: Sequence[Claimed], accountant: Acc
                         f"{system.key}: claim {claim.key}: accounted ε = {row.accounted.epsilon_upper:.6g}: "
                         f"expected {upper:.6g} at least"
                     )
+
+
+def _changed_declarations(report: Report, systems: Sequence[Claimed], accountant: Accountant) -> Iterator[str]:
+    """What the systems say of themselves, and what follows from their ledgers, where no audit added a release."""
+    rows = {system.key: system for system in report.systems}
+    for system, claims in systems:
+        row = rows[system.key]
+        same_claims = [claim.key for claim in row.claims] == [claim.key for claim in claims]
+        if same_claims and row.releases == release_rows(system.ledger):
+            budgets = tuple(budget_rows(system.ledger, accountant, system.delta))
+            declared = row.model_copy(
+                update={
+                    "title": system.title or system.key,
+                    "engine": system.engine_name,
+                    "settings": system.settings_facts,
+                    "data": system.data_facts,
+                    "rounds": system.rounds,
+                    "budgets": budgets,
+                    "sampling": sampling_row(system.schedule),
+                    "claims": tuple(
+                        _accounted_row(own, claim, system, accountant, budgets)
+                        for own, claim in zip(row.claims, claims, strict=True)
+                    ),
+                }
+            )
+            yield from _differences(system.key, json.loads(row.to_json()), json.loads(declared.to_json()))
+
+
+def _accounted_row(
+    row: ClaimRow, claim: Claim, source: Source, accountant: Accountant, budgets: Sequence[BudgetRow]
+) -> ClaimRow:
+    """The row of a claim with its budgets computed again."""
+    first, *paper = both_readings(source.ledger, claim.adversary, claim.unit, accountant, claim.delta)
+    accounted = {
+        **claim_fields(claim),
+        "unit_description": claim.unit.description,
+        "accounted": budget_row(*first),
+        "paper_reading": budget_row(*paper[0]) if paper else None,
+        "views": view_budgets(source.ledger, claim, accountant, budgets),
+    }
+    return row.model_copy(update=accounted)
+
+
+def _differences(where: str, reported: object, follows: object) -> Iterator[str]:
+    """A line for each value that is another one, but for the last digits of numbers."""
+    if isinstance(reported, dict) and isinstance(follows, dict):
+        for name in sorted({*reported, *follows}):
+            yield from _differences(f"{where}: {name}", reported.get(name), follows.get(name))
+    elif isinstance(reported, list) and isinstance(follows, list) and len(reported) == len(follows):
+        for number, (one, other) in enumerate(zip(reported, follows, strict=True)):
+            yield from _differences(f"{where}[{number}]", one, other)
+    else:
+        numbers = all(isinstance(value, int | float) for value in (reported, follows))
+        same = math.isclose(reported, follows, rel_tol=_TOLERANCE) if numbers else reported == follows  # type: ignore[arg-type]
+        if not same:
+            yield f"{where} = {_short(reported)}: expected {_short(follows)}, as is declared and accounted"
 
 
 def _changed_claim(where: str, row: ClaimRow, claim: Claim) -> Iterator[str]:
