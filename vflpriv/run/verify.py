@@ -334,8 +334,8 @@ def _differences(where: str, reported: object, follows: object) -> Iterator[str]
         for name in sorted({*reported, *follows}):
             yield from _differences(f"{where}: {name}", reported.get(name), follows.get(name))
     elif isinstance(reported, list) and isinstance(follows, list) and len(reported) == len(follows):
-        for number, (one, other) in enumerate(zip(reported, follows, strict=True)):
-            yield from _differences(f"{where}[{number}]", one, other)
+        for number, (value, expected) in enumerate(zip(reported, follows, strict=True)):
+            yield from _differences(f"{where}[{number}]", value, expected)
     else:
         numbers = all(isinstance(value, int | float) for value in (reported, follows))
         same = math.isclose(reported, follows, rel_tol=_TOLERANCE) if numbers else reported == follows  # type: ignore[arg-type]
