@@ -37,6 +37,7 @@ from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.data import loading as datasets
+from vflpriv.render.plots.chart import Chart, alone, decades, shares
 
 _PER_RECORD = "one reply per record"
 _PER_BATCH = "one mean reply per batch"
@@ -129,17 +130,15 @@ def queries(mnist: VerticalData, quick: bool) -> Curves:
 
 def draw(curves: Curves, path: Path) -> None:
     """Plot the curves."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for (name, points), mark in zip(curves.items(), ("o-", "s--"), strict=True):
-        axes.plot([k for k, _ in points], [100 * rate for _, rate in points], mark, label=name)
-    axes.axhline(10, color="grey", lw=1, ls=":", label="chance")
-    axes.set(xscale="log", xlabel="queries", ylabel="labels guessed right, %", ylim=(0, 103))
-    axes.set_title("VFL-Cascaded's curious client on MNIST", fontsize="medium")
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    queries = [k for points in curves.values() for k, _ in points]
+    chart = Chart(decades(min(queries), max(queries), "queries"), shares(0, 1, "labels guessed"), width=430, height=260)
+    for (name, points), colour in zip(curves.items(), ("claimed", "worst-case"), strict=True):
+        chart.line(points, colour, label=name)
+        for k, rate in points:
+            chart.mark(k, rate, "circle", colour)
+    chart.line([(min(queries), 0.1), (max(queries), 0.1)], "frame", width=1, dashes="1.5 2", label="chance")
+    title = "VFL-Cascaded's curious client on MNIST"
+    path.write_text(alone(chart.svg(title, "Labels guessed right by the number of queries.")), encoding="utf-8")
     print(f"  wrote {path}")
 
 
@@ -228,7 +227,7 @@ def main() -> None:
             curves = _PARTS[name](_mnist(options.quick), options.quick)
         if curves is not None and options.out is not None:
             options.out.mkdir(parents=True, exist_ok=True)
-            draw(curves, options.out / f"{name}.png")
+            draw(curves, options.out / f"{name}.svg")
         print(f"  ({time.perf_counter() - begun:.0f} s)\n", flush=True)
 
 

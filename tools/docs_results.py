@@ -22,6 +22,7 @@ from vflpriv.experiments.reproduce.plots import reproduction_plots
 from vflpriv.experiments.reproduce.result import Reproduction
 from vflpriv.render.document import Plot, describe
 from vflpriv.render.markdown import escape, to_markdown
+from vflpriv.render.plots.chart import alone
 from vflpriv.report.attacks import AttackReport, Cell
 
 __all__ = [
@@ -216,11 +217,7 @@ def _origin(name: str, report: Reproduction | FrontierReport) -> str:
 def pictures(reports: Mapping[str, FrontierReport]) -> dict[str, str]:
     """The picture of each frontier by the name of its file, readable on any background."""
     drawn = {f"{name}.svg": frontier_plot(report) for name, report in reports.items()}
-    return {name: _on_white(plot) for name, plot in drawn.items() if plot is not None}
-
-
-def _on_white(plot: Plot) -> str:
-    return plot.svg.replace("<svg ", '<svg style="background: #fff" ', 1)
+    return {name: alone(plot.svg) for name, plot in drawn.items() if plot is not None}
 
 
 def with_curves(text: str, folder: Path, results: Path = RESULTS) -> str:
@@ -237,7 +234,7 @@ def with_curves(text: str, folder: Path, results: Path = RESULTS) -> str:
 
 def _image(plot: Plot, path: Path) -> str:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(_on_white(plot), encoding="utf-8")
+    path.write_text(alone(plot.svg), encoding="utf-8")
     return f'![{escape(plot.caption)}]({path.parent.name}/{path.name}){{width="48%"}}'
 
 

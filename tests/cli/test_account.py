@@ -7,6 +7,7 @@ import json
 import math
 import re
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.cli.test_cli import run
 from vflpriv.accountants import cross_checks
 from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.units import Unit
-from vflpriv.render.plots.curves import curves_png
+from vflpriv.render.plots.curves import curves_picture
 from vflpriv.report.account import Curves
 
 CONFIG = """
@@ -145,7 +146,7 @@ def test_curves_are_written(monkeypatch, capsys, tmp_path, config):
     code, _, err = run(monkeypatch, capsys, "account", config, "--only", "sound", "--curves", str(out))
     assert code == 0
     name = "sound-device-record-rigorous"
-    endings = ("-delta.csv", "-tradeoff.csv", "-rounds.csv", "-records.csv", ".json", ".png")
+    endings = ("-delta.csv", "-tradeoff.csv", "-rounds.csv", "-records.csv", ".json", ".svg")
     names = [f"sound-device-record-{reading}" for reading in ("rigorous", "paper")]
     assert {f"{stem}{end}" for stem in names for end in endings} == {p.name for p in out.iterdir()}
     assert err.count("wrote") == len(list(out.iterdir()))
@@ -158,9 +159,11 @@ def test_curves_are_written(monkeypatch, capsys, tmp_path, config):
     assert [float(r["beta"]) for r in rows_of(out / f"{name}-tradeoff.csv")] == pytest.approx(whole["betas"])
     assert len(rows_of(out / f"{name}-rounds.csv")) == len(whole["rounds"])
     assert [float(r["delta"]) for r in rows_of(out / f"{name}-delta.csv")] == whole["deltas"]
-    picture = (out / f"{name}.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert curves_png(Curves.model_validate(whole)) == picture, "same curves, same bytes"
+    picture = (out / f"{name}.svg").read_text(encoding="utf-8")
+    assert curves_picture(Curves.model_validate(whole)) == picture, "same curves, same bytes"
+    shown = {"".join(text.itertext()) for text in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")}
+    assert {"sound: record unit seen by device", "δ(ε)", "claimed", "worst record: 1.00"} <= shown
+    assert "<style>" in picture
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

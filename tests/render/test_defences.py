@@ -10,7 +10,6 @@ from rich.console import Console
 from tests.rendered import markdown_of, page_of
 from tests.report.defended import report_of
 from vflpriv.render.plots.defences import defence_plot
-from vflpriv.render.plots.svg import COLOURS
 from vflpriv.render.terminal import print_result
 from vflpriv.report.defences import defence_frontiers
 
@@ -26,12 +25,12 @@ REPORT = report_of(VARIANTS)
 
 
 def marks(picture: str, colour: str) -> int:
-    """Markers of this colour; lines have no fill."""
-    return len(re.findall(rf'<use [^>]*style="fill: var\(--plot-{colour}, {COLOURS[colour]}\)', picture))
+    """Marks of this colour; lines have another class."""
+    return len(re.findall(rf'<path transform="[^"]*" class="{colour}"', picture))
 
 
 def test_dominated_points_are_grey_and_the_others_numbered():
-    picture = defence_plot(FRONTIER, prefix="f").svg
+    picture = defence_plot(FRONTIER).svg
     assert [marks(picture, colour) for colour in ("natural", "worst-case", "crafted", "claimed")] == [2, 1, 1, 1]
     assert "leakage of the best attack, points" in picture
     assert "test accuracy" in picture

@@ -13,7 +13,7 @@ import pytest
 import vflpriv
 from tests.browser.pages import attacks_page
 from tests.rendered import page_of
-from vflpriv.render.plots.svg import COLOURS
+from vflpriv.render.plots.chart import COLOURS
 from vflpriv.report.audit import Report, Staleness
 
 VOID = {"meta", "br", "link", "img", "hr", "input", "wbr"}

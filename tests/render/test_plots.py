@@ -11,7 +11,7 @@ import pytest
 from tests.rendered import page_of
 from tests.report.examples import whole
 from vflpriv.render.plots.budgets import participation_plot
-from vflpriv.render.plots.svg import drawing, in_percent
+from vflpriv.render.plots.chart import alone, decades, shares
 from vflpriv.render.plots.tradeoff import tradeoff_svg
 from vflpriv.report.audit import ClaimRow, Report
 
@@ -106,10 +106,22 @@ def test_participations(violated: ClaimRow) -> None:
 
 @pytest.mark.parametrize("limits", [(0.72, 0.92), (0.969, 0.976), (0.0, 1.0)])
 def test_shares_on_an_axis_stand_where_they_say(limits: tuple[float, float]) -> None:
-    with drawing(4.6, 3.2) as (figure, axes):
-        axes.set_ylim(*limits)
-        in_percent(axes)
-        figure.canvas.draw()
-        ticks, labels = axes.get_yticks(), [label.get_text() for label in axes.get_yticklabels()]
+    axis = shares(*limits, "accuracy")
+    labels = [axis.text(tick) for tick in axis.ticks]
     assert len(labels) >= 3
-    assert [float(label.removesuffix(" %")) for label in labels] == pytest.approx([100 * tick for tick in ticks])
+    assert [float(label.removesuffix(" %")) for label in labels] == pytest.approx([100 * t for t in axis.ticks])
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.5, 8.0), (1e-12, 0.5), (10.0, 10.0), (3.0, 3e9)])
+def test_a_logarithmic_axis_holds_what_it_is_of(low: float, high: float) -> None:
+    axis = decades(low, high, "ε")
+    assert axis.low <= low <= high <= axis.high
+    assert 2 <= len(axis.ticks) <= 6
+    assert [float(axis.text(tick)) for tick in axis.ticks] == pytest.approx(axis.ticks)
+
+
+def test_a_picture_as_a_file_has_its_colours_in_itself(violated: ClaimRow) -> None:
+    svg = alone(tradeoff_svg(violated))
+    (style,) = ET.fromstring(svg).iter(f"{SVG}style")
+    assert ".line.claimed{fill:none;stroke:#0072b2}" in (style.text or "")
+    assert "background:#fff" in (style.text or "")

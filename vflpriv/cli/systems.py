@@ -124,7 +124,7 @@ def account(
             "--cross-check", help="Also ask opacus, prv-accountant and dp-accounting about the budgets of the claims."
         ),
     ] = False,
-    curves: Annotated[Path | None, typer.Option(help="Folder for curves: CSV, JSON and PNG.")] = None,
+    curves: Annotated[Path | None, typer.Option(help="Folder for curves: CSV, JSON and SVG.")] = None,
     view: Annotated[str | None, typer.Option(help="Curves of this view, not of the claims.")] = None,
     unit: Annotated[str | None, typer.Option(help="Curves of this unit, not of the claims.")] = None,
     transcript: TranscriptOption = None,

@@ -303,7 +303,6 @@ def test_guarantees_are_drawn_at_both_budgets(report: Reproduction) -> None:
     assert row[0] == "With noise"
     assert row[2] == "0.50"
     assert "claimed" in plot.svg
-    assert "mathdefault" not in plot.svg
     bare = [line.model_copy(update={"guarantee": None}) for line in report.lines]
     assert guarantee_plot(report.model_copy(update={"lines": tuple(bare)})) is None
 
@@ -328,7 +327,7 @@ def test_the_legend_of_many_rows_is_below_the_plot(report: Reproduction) -> None
     ]
     assert heights[1] > heights[0] + 50
     assert "row 11" in all_of_them
-    assert len(set(re.findall(r"stroke: var\(--plot-([\w-]+)", all_of_them)) - {"frame"}) == 1  # all rows: one engine
+    assert len(set(re.findall(r'class="line ([\w-]+)"', all_of_them)) - {"frame"}) == 1  # all rows: one engine
 
 
 def test_an_unknown_row_is_refused(path: Path) -> None:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
-from typing import TYPE_CHECKING
 
 from vflpriv.common.formatting import interval, percent, shorten
 from vflpriv.experiments.frontier.result import Entry, FrontierReport
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, in_percent, svg
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from vflpriv.render.document import Plot
+from vflpriv.render.plots.chart import Axis, Chart, shares
 
 __all__ = ["frontier_plot"]
 
-_SIZE = (7.2, 4.2)
 _INKS = ("claimed", "worst-case", "rigorous", "paper", "natural")
-_DASHES = ("--", ":", "-.")
+_DASHES = ("5 2.5", "1.5 2", "6 2 1.5 2")
 
 
 def frontier_plot(report: FrontierReport) -> Plot | None:
@@ -35,48 +30,44 @@ def frontier_plot(report: FrontierReport) -> Plot | None:
 
 
 def _drawn(report: FrontierReport, description: str) -> str:
-    width, height = _SIZE
-    with drawing(width, height) as (figure, axes):
-        axes.set_position((0.8 / width, 0.5 / height, (width - 0.95) / width, (height - 0.95) / height))
-        for number, (title, entries) in enumerate(_candidates(report.entries).items()):
-            ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
-            places = [e.epsilon for e in entries], [e.validated or 0.0 for e in entries]
-            axes.plot(*places, lw=1.1, ls=dashes, marker=".", color=ink, alpha=0.75, label=shorten(title, 52))
-        _draw_points(axes, report)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted({e.epsilon for e in report.entries} | {p.epsilon for p in report.points}))
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        axes.set_xlabel(f"accounted ε, {report.unit} unit, seen by {report.view}")
-        axes.set_ylabel("accuracy")
-        in_percent(axes)
-        axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
-        axes.legend(frameon=False, fontsize=7.5, loc="best")
-        axes.margins(y=0.12)
-        axes.set_title(fill(shorten(report.choice, 160), 84), loc="left", fontsize=9.5, fontweight="bold")
-        return svg(figure, f"Accuracy against ε on {report.data.get('name', 'data')}", description, "best")
+    chart = _framed(report)
+    for number, (title, entries) in enumerate(_candidates(report.entries).items()):
+        ink, dashes = _INKS[number % len(_INKS)], _DASHES[number // len(_INKS) % len(_DASHES)]
+        places = [(e.epsilon, e.validated or 0.0) for e in entries]
+        chart.line(places, ink, width=1.1, dashes=dashes, opacity=0.75, label=shorten(title, 60))
+        for x, y in places:
+            chart.mark(x, y, "circle", ink, size=0.7)
+    _draw_points(chart, report)
+    return chart.svg(f"Accuracy against ε on {report.data.get('name', 'data')}", description)
 
 
-def _draw_points(axes: Axes, report: FrontierReport) -> None:
-    """What to use at each ε, with its accuracy in figures; the point that the title speaks of stands out."""
-    best, ink = report.points, COLOURS["crafted"]
+def _framed(report: FrontierReport) -> Chart:
+    """Axes that hold all that was tried and what is to be used."""
+    tried = sorted({e.epsilon for e in report.entries} | {p.epsilon for p in report.points})
+    heights = [e.validated or 0.0 for e in report.entries if e.tried]
+    heights += [end for p in report.points for end in (p.low, p.mean, p.high)]
+    margin = 0.12 * (max(heights) - min(heights)) or 0.05
+    across = Axis(
+        low=tried[0] / 1.2,
+        high=tried[-1] * 1.2,
+        name=f"accounted ε, {report.unit} unit, seen by {report.view}",
+        ticks=tried,
+        text=lambda epsilon: f"{epsilon:g}",
+        logarithmic=True,
+    )
+    up = shares(min(heights) - margin, max(heights) + margin, "accuracy")
+    return Chart(across, up, width=518, height=270)
+
+
+def _draw_points(chart: Chart, report: FrontierReport) -> None:
+    """What to use at each ε, with its accuracy in figures; the point that the advice speaks of stands out."""
     label = "to use, on test records"
-    axes.plot([p.epsilon for p in best], [p.mean for p in best], lw=2, color=ink, marker="D", ms=5, label=label)
-    for p in best:
-        asked = p is report.asked
+    chart.line([(p.epsilon, p.mean) for p in report.points], "crafted", width=2, label=label)
+    for p in report.points:
         if len(p.curves) > 1:
-            axes.plot([p.epsilon] * 2, [p.low, p.high], color=ink, lw=1)
-        if asked:
-            axes.plot([p.epsilon], [p.mean], color=ink, marker="D", ms=9)
-        axes.annotate(
-            percent(p.mean),
-            (p.epsilon, p.high),
-            color=ink,
-            fontsize=10 if asked else 7.5,
-            fontweight="bold" if asked else "normal",
-            textcoords="offset points",
-            xytext=(0, 8),
-            ha="center",
-        )
+            chart.line([(p.epsilon, p.low), (p.epsilon, p.high)], "crafted", width=1)
+        chart.mark(p.epsilon, p.mean, "diamond", "crafted", size=1.5 if p is report.asked else 1)
+        chart.at(percent(p.mean), p.epsilon, p.high, anchor="middle", above=10)
 
 
 def _candidates(entries: Sequence[Entry]) -> dict[str, list[Entry]]:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.formatting import NOTHING, epsilon, percent, shorten
 from vflpriv.experiments.reproduce.result import Guarantee, Reproduction, TrainedLine
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, in_percent, logarithmic, svg
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from vflpriv.render.document import Plot
+from vflpriv.render.plots.chart import Axis, Chart, decades, nice_ticks, shares
 
 __all__ = ["guarantee_plot", "importance_plots", "learning_plots", "reproduction_plots"]
 
-_INKS = tuple(COLOURS[name] for name in ("claimed", "worst-case", "crafted", "rigorous", "paper", "natural"))
-_SMALL = _WIDTH, _HEIGHT = 4.6, 3.2
-_WIDE = (6.4, 3.6)
+_INKS = ("claimed", "worst-case", "crafted", "rigorous", "paper", "natural")
+_MUCH = 100
+"""Costs that differ by more than this factor are drawn on a logarithmic axis."""
 
 
 def reproduction_plots(report: Reproduction) -> list[Plot]:
@@ -31,12 +27,10 @@ def _ink(number: int) -> str:
     return _INKS[number % len(_INKS)]
 
 
-def _of_accuracy(axes: Axes, label: str) -> None:
-    """Test accuracy, in percent, against what the label says."""
-    axes.set_xlabel(label)
-    axes.set_ylabel("test accuracy")
-    in_percent(axes)
-    axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
+def _of_accuracy(lowest: float, highest: float) -> Axis:
+    """Test accuracy, in percent, with room around."""
+    margin = 0.06 * (highest - lowest) or 0.05
+    return shares(max(0.0, lowest - margin), min(1.0, highest + margin), "test accuracy")
 
 
 # Accuracy against ε: at the ε that a paper claims, and at the one that is accounted ------------------------------
@@ -65,39 +59,35 @@ def guarantee_plot(report: Reproduction) -> Plot | None:
 
 def _drawn_guarantees(lines: Sequence[_Protected], description: str) -> str:
     finite = [value for _, g in lines for value in (g.claimed, g.accounted) if math.isfinite(value)]
-    edge = 10 * max(finite)
-    with drawing(*_WIDE) as (figure, axes):
-        engines = list(dict.fromkeys(line.engine for line, _ in lines))
-        for line, guarantee in lines:
-            _mark(axes, line.accuracy, guarantee, _ink(engines.index(line.engine)), edge)
-        for number, engine in enumerate(engines):
-            axes.plot([], [], "o", color=_ink(number), label=engine)
-        axes.plot([], [], "o", mfc="none", color=COLOURS["frame"], label="claimed ε")
-        axes.plot([], [], "o", color=COLOURS["frame"], label="accounted ε")
-        logarithmic(axes)
-        _of_accuracy(axes, "ε")
-        axes.legend(frameon=False, fontsize=8, loc="best")
-        return svg(figure, "Test accuracy against claimed and accounted ε", description, "guarantees")
+    edge = max(finite) * (10 if len(finite) < 2 * len(lines) else 1)
+    reached = [line.accuracy for line, _ in lines]
+    chart = Chart(decades(min(finite), edge, "ε"), _of_accuracy(min(reached), max(reached)), width=461, height=230)
+    engines = list(dict.fromkeys(line.engine for line, _ in lines))
+    named = set[str]()
+    for line, guarantee in lines:
+        label = "" if line.engine in named else line.engine
+        _mark(chart, line.accuracy, guarantee, _ink(engines.index(line.engine)), edge, label)
+        named.add(line.engine)
+    return chart.svg("Test accuracy against claimed and accounted ε", description)
 
 
-def _mark(axes: Axes, height: float, guarantee: Guarantee, ink: str, edge: float) -> None:
+def _mark(chart: Chart, height: float, guarantee: Guarantee, ink: str, edge: float, label: str) -> None:
     """The claimed and the accounted ε of one row; an infinite one lies at the edge."""
     infinite = math.isinf(guarantee.accounted)
     accounted = edge if infinite else guarantee.accounted
-    axes.plot([guarantee.claimed, accounted], [height, height], color=ink, lw=0.9, alpha=0.6)
-    axes.plot(guarantee.claimed, height, "o", mfc="none", color=ink, ms=7)
-    axes.plot(accounted, height, ">" if infinite else "o", color=ink, ms=5)
+    chart.line([(guarantee.claimed, height), (accounted, height)], ink, width=0.9, opacity=0.6)
+    chart.mark(guarantee.claimed, height, "circle", ink, size=1.4, hollow=True)
+    chart.mark(accounted, height, "triangle" if infinite else "circle", ink, size=0.8, label=label)
 
 
 # Accuracy by round, by traffic, and by simulated time -------------------------------------------------------------
 
-_INSIDE = 7
-"""So many rows have their legend inside the plot; more have it below, one line of this height for two rows."""
-_LEGEND_LINE = 0.17
-_TITLE = 34
+_FEW = 7
+"""So many rows have a colour each; more have one for each engine."""
+_TITLE = 60
 _THIN, _STEP = 1.4, 0.35
 """Where there are few rows the first ones are drawn below the others and wider, so that equal curves show as a rim."""
-_DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (9, 3)))
+_DASHES = ("", "5 2.5", "1.5 2", "6 2 1.5 2", "8 1.5 1.5 1.5 1.5 1.5", "1 1", "11 4")
 _AXES = {
     "rounds": "rounds",
     "megabytes": "MB on the wire, all devices",
@@ -128,45 +118,40 @@ def _ends(line: TrainedLine, axis: str) -> tuple[str, str]:
 
 
 def _drawn_curves(lines: Sequence[TrainedLine], axis: str, target: float | None, description: str) -> str:
-    below = 0.0 if len(lines) <= _INSIDE else _LEGEND_LINE * math.ceil(len(lines) / 2) + 0.1
-    height = _HEIGHT + below
-    with drawing(_WIDTH, height) as (figure, axes):
-        axes.set_position((0.75 / _WIDTH, (0.5 + below) / height, (_WIDTH - 0.9) / _WIDTH, (_HEIGHT - 0.65) / height))
-        for number, (line, (ink, dashes)) in enumerate(zip(lines, _strokes(lines), strict=True)):
-            places = _mean([getattr(curve, axis) for curve in line.curves])
-            heights = _mean([curve.accuracy for curve in line.curves])
-            width = _THIN + (0.0 if below else _STEP * (len(lines) - 1 - number))
-            axes.plot(places, heights, lw=width, ls=dashes, color=ink, label=shorten(line.title, _TITLE))
-        if target is not None:
-            axes.axhline(target / 100, color=COLOURS["frame"], lw=0.8, ls=(0, (2, 3)))
-        if axis != "rounds" and _spread(lines, axis) > 100:
-            logarithmic(axes)
-        else:
-            axes.locator_params(axis="x", nbins=5)
-            axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
-        _of_accuracy(axes, _AXES[axis])
-        _legend(figure, axes, below)
-        return svg(figure, f"Test accuracy by {_AXES[axis]}", description, f"l-{axis}")
+    curves = [
+        (_mean([getattr(curve, axis) for curve in line.curves]), _mean([curve.accuracy for curve in line.curves]))
+        for line in lines
+    ]
+    reached = [height for _, heights in curves for height in heights]
+    reached += [] if target is None else [target / 100]
+    across = _costs(lines, axis, [place for places, _ in curves for place in places])
+    chart = Chart(across, _of_accuracy(min(reached), max(reached)), width=331, height=230)
+    for number, (line, (ink, dashes)) in enumerate(zip(lines, _strokes(lines), strict=True)):
+        width = _THIN + (0.0 if len(lines) > _FEW else _STEP * (len(lines) - 1 - number))
+        points = list(zip(*curves[number], strict=True))
+        chart.line(points, ink, width=round(width, 2), dashes=dashes, label=shorten(line.title, _TITLE))
+    if target is not None:
+        chart.line([(across.low, target / 100), (across.high, target / 100)], "frame", width=0.8, dashes="2 3")
+    return chart.svg(f"Test accuracy by {_AXES[axis]}", description)
 
 
-def _strokes(lines: Sequence[TrainedLine]) -> list[tuple[str, Any]]:
+def _costs(lines: Sequence[TrainedLine], axis: str, places: Sequence[float]) -> Axis:
+    """What trainings cost: logarithmic where they differ much."""
+    if axis != "rounds" and _spread(lines, axis) > _MUCH and min(places) > 0:
+        return decades(min(places), max(places), _AXES[axis])
+    most = max(places)
+    return Axis(low=0, high=most, name=_AXES[axis], ticks=nice_ticks(0, most, 5))
+
+
+def _strokes(lines: Sequence[TrainedLine]) -> list[tuple[str, str]]:
     """Colour and dashes of each row: a colour of its own, or where there are too many one for each engine."""
-    if len(lines) <= _INSIDE:
+    if len(lines) <= _FEW:
         places = [(number, number // len(_INKS)) for number in range(len(lines))]
     else:
         names = [line.engine for line in lines]
         engines = list(dict.fromkeys(names))
         places = [(engines.index(name), names[:number].count(name)) for number, name in enumerate(names)]
     return [(_ink(ink), _DASHES[dash % len(_DASHES)]) for ink, dash in places]
-
-
-def _legend(figure: Figure, axes: Axes, below: float) -> None:
-    if below:
-        figure.legend(
-            *axes.get_legend_handles_labels(), frameon=False, fontsize=7, loc="lower left", ncols=2, columnspacing=1
-        )
-    else:
-        axes.legend(frameon=False, fontsize=7.5, loc="best")
 
 
 def _mean(columns: Sequence[Sequence[float]]) -> list[float]:
@@ -220,13 +205,12 @@ def _caveats(report: Reproduction) -> list[str]:
 
 
 def _drawn_importance(rows: Sequence[tuple[str, Sequence[float]]], devices: int, description: str) -> str:
-    width = _BARS / len(rows)
-    with drawing(*_SMALL) as (figure, axes):
-        for number, (title, norms) in enumerate(rows):
-            places = [m - _BARS / 2 + (number + 0.5) * width for m in range(len(norms))]
-            axes.bar(places, norms, width=width, color=_ink(number), label=shorten(title, 28))
-        axes.set_xticks(range(devices))
-        axes.set_xlabel("device")
-        axes.set_ylabel("norm of its head")
-        axes.legend(frameon=False, fontsize=8, loc="lower center")
-        return svg(figure, "Importance of the devices", description, "importance")
+    width, top = _BARS / len(rows), 1.05 * max(norm for _, norms in rows for norm in norms) or 1.0
+    across = Axis(low=-0.6, high=devices - 0.4, name="device", ticks=nice_ticks(0, devices - 1, 8, whole=True))
+    up = Axis(low=0, high=top, name="norm of its head", ticks=nice_ticks(0, top, 5))
+    chart = Chart(across, up, width=331, height=230)
+    for number, (title, norms) in enumerate(rows):
+        starts = [m - _BARS / 2 + number * width for m in range(len(norms))]
+        bars = [(start, start + width, norm) for start, norm in zip(starts, norms, strict=True)]
+        chart.bars(bars, _ink(number), label=shorten(title, _TITLE))
+    return chart.svg("Importance of the devices", description)

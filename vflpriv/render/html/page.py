@@ -15,7 +15,7 @@ from vflpriv.common.formatting import clean_lines
 from vflpriv.core.claims import Verdict
 from vflpriv.render.document import Document
 from vflpriv.render.html.blocks import BlockWriter, icon, slug
-from vflpriv.render.plots.svg import COLOURS
+from vflpriv.render.plots.chart import COLOURS
 
 __all__ = ["environment", "to_page"]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vflpriv.common.formatting import count, delta, epsilon, exact, power
+from vflpriv.common.formatting import count, delta, epsilon, exact
 from vflpriv.common.numerics import Floats
 from vflpriv.render.document import Plot
-from vflpriv.render.plots.chart import Axis, Chart, nice_ticks
+from vflpriv.render.plots.chart import Axis, Chart, decades, nice_ticks
 from vflpriv.report.audit import BudgetRow, ClaimRow, Spending, SystemRow
 
 __all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot", "seen_by"]
@@ -70,11 +70,7 @@ def _epsilon_axis(claim: ClaimRow) -> Axis:
     if not ends or max(ends) <= _LOG_FROM * min(ends):
         most = 1.05 * max(every, default=1.0)
         return Axis(low=0, high=most, name=name, ticks=nice_ticks(0, most, 6))
-    low, high = math.floor(math.log10(min(every))), math.ceil(math.log10(max(every)))
-    step = max(1, (high - low + 4) // 5)
-    ticks = [10.0**k for k in range(low, high + 1, step)]
-    text = {tick: power(math.log10(tick)) for tick in ticks}
-    return Axis(low=10.0**low, high=10.0**high, name=name, ticks=ticks, text=text.__getitem__, logarithmic=True)
+    return decades(min(every), max(every), name)
 
 
 def _shown(values: Sequence[float]) -> list[float]:

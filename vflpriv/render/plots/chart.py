@@ -1,6 +1,7 @@
-"""Small charts as hand-written SVG: two axes, lines, areas, bars and marks, and a legend below.
+"""Charts as hand-written SVG: two axes, lines, areas, bars and marks, and a legend below.
 
-A page holds several for each claim. Drawn by matplotlib, those of 72 claims took 9 s and 6 MB; these take a tenth.
+A page holds several for each claim. Drawn by matplotlib, those of 72 claims took 9 s and 6 MB; these take a tenth. The
+style sheet of a page has their colours, in both colour schemes; `alone` makes a file of one.
 """
 
 from __future__ import annotations
@@ -11,9 +12,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vflpriv.common.formatting import clean
+from vflpriv.common.formatting import clean, power
 
-__all__ = ["Axis", "Chart", "nice_ticks"]
+__all__ = ["COLOURS", "Axis", "Chart", "alone", "decades", "nice_ticks", "shares", "sheet"]
+
+COLOURS = {
+    "frame": "#7f7f81",
+    "claimed": "#0072b2",
+    "paper": "#b37400",
+    "rigorous": "#a85a8a",
+    "worst-case": "#d04a00",
+    "crafted": "#00855f",
+    "natural": "#5f6b76",
+}
+"""Okabe and Ito's hues, darkened until each has a contrast of 3:1 on white."""
 
 _RIGHT, _TOP, _BOTTOM = 12.0, 10.0, 36.0
 """Room around the drawing, in points, as everything here: for numbers and names of the axes."""
@@ -61,6 +73,21 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
 
+def shares(low: float, high: float, name: str) -> Axis:
+    """An axis of shares whose numbers are exactly where they stand: no 87.5 % that reads 88 %."""
+    ticks = nice_ticks(low, high, 6)
+    return Axis(low=low, high=high, name=name, ticks=ticks, text=lambda share: f"{100 * share:.4g} %")
+
+
+def decades(low: float, high: float, name: str) -> Axis:
+    """A logarithmic axis of whole powers of ten that holds both numbers."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    last = max(last, first + 1)
+    ticks = [10.0**k for k in range(first, last + 1, max(1, (last - first + 4) // 5))]
+    text = {tick: power(math.log10(tick)) for tick in ticks}
+    return Axis(low=10.0**first, high=10.0**last, name=name, ticks=ticks, text=text.__getitem__, logarithmic=True)
+
+
 class Chart:
     """A drawing between two axes, to which lines, areas, bars and marks are added."""
 
@@ -99,9 +126,7 @@ class Chart:
 
     def text(self, text: str, x: float, y: float, *, anchor: str = "start") -> None:
         """Words at a place of the picture."""
-        where = f'x="{_number(x)}" y="{_number(y)}"'
-        named = "" if anchor == "start" else f' text-anchor="{anchor}"'
-        self._parts.append(f"<text {where}{named}>{html.escape(clean(text))}</text>")
+        self._parts.append(_text(text, x, y, anchor))
 
     def _path(self, path: str, look: str) -> None:
         self._parts.append(f'<path {look} d="{path}"/>')
@@ -139,7 +164,7 @@ class Chart:
         self._path(f"{self._trace(points)}z", look)
         self._label(label, lambda y: f'<path {look} d="M4,{_number(y - 4)}h24v8h-24z"/>')
 
-    def bars(self, bars: Iterable[tuple[float, float, float]], colour: str) -> None:
+    def bars(self, bars: Iterable[tuple[float, float, float]], colour: str, *, label: str = "") -> None:
         """Bars from the lower end of the axis: where each begins and ends, and its height."""
         base = _number(self._height - _BOTTOM)
         path = "".join(
@@ -147,29 +172,73 @@ class Chart:
             for start, end, top in bars
         )
         self._path(path, f'class="{colour}"')
+        self._label(label, lambda y: f'<path class="{colour}" d="M4,{_number(y - 4)}h24v8h-24z"/>')
 
-    def mark(self, x: float, y: float, kind: str, colour: str, *, label: str = "") -> None:
-        """A mark at one point."""
-        shape = f'class="{colour}" d="{_MARKS[kind]}"'
-        self._parts.append(f'<path transform="translate({_number(self._x(x))},{_number(self._y(y))})" {shape}/>')
+    def mark(
+        self, x: float, y: float, kind: str, colour: str, *, size: float = 1.0, hollow: bool = False, label: str = ""
+    ) -> None:
+        """A mark at one point, so many times as large as usual."""
+        look = _line(colour, 1.6) if hollow else f'class="{colour}"'
+        scale, shape = "" if size == 1 else f"scale({size})", f'{look} d="{_MARKS[kind]}"'
+        where = f"translate({_number(self._x(x))},{_number(self._y(y))}){scale}"
+        self._parts.append(f'<path transform="{where}" {shape}/>')
         self._label(label, lambda y: f'<path transform="translate(16,{_number(y)})" {shape}/>')
 
-    def at(self, text: str, x: float, y: float, *, anchor: str) -> None:
-        """Words beside a point of the chart."""
-        self.text(text, self._x(x) + (-4 if anchor == "end" else 4), self._y(y) + 3, anchor=anchor)
+    def at(self, text: str, x: float, y: float, *, anchor: str, above: float = 0.0) -> None:
+        """Words beside a point of the chart, or so far above it."""
+        beside = {"start": 4, "end": -4}.get(anchor, 0)
+        self.text(text, self._x(x) + beside, self._y(y) + 3 - above, anchor=anchor)
+
+    def apart(self, first: tuple[float, float], second: tuple[float, float]) -> float:
+        """How far two points of the chart lie from each other."""
+        return math.dist(*((self._x(x), self._y(y)) for x, y in (first, second)))
+
+    def note(self, lines: Sequence[str]) -> None:
+        """Words in the middle, in place of a curve."""
+        middle, height = (self._left + self._width - _RIGHT) / 2, (self._height - _BOTTOM + _TOP) / 2
+        for place, line in enumerate(lines):
+            self.text(line, middle, height + _LINE * (place - len(lines) / 2), anchor="middle")
+
+    def drawn(self) -> tuple[str, float, float]:
+        """What is drawn, and the width and height that it takes."""
+        parts = self._parts.copy()
+        for place, (label, sample) in enumerate(self._legend):
+            y = self._height + _LINE * (place + 0.5)
+            parts += [sample(y), _text(label, 34, y + 3.3)]
+        return "".join(parts), self._width, self._height + _LINE * len(self._legend)
 
     def svg(self, title: str, description: str) -> str:
         """The picture as one `<svg>` element with a title for those who cannot see it."""
-        height = self._height + _LINE * len(self._legend)
-        for place, (label, sample) in enumerate(self._legend):
-            y = self._height + _LINE * (place + 0.5)
-            self._parts.append(sample(y))
-            self.text(label, 34, y + 3.3)
-        label = html.escape(clean(f"{title}. {description}"), quote=True)
-        names = f"<title>{html.escape(clean(title))}</title>"
-        size = f"0 0 {_number(self._width)} {_number(height)}"
-        start = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="{size}" role="img"'
-        return f'{start} aria-label="{label}">{names}{"".join(self._parts)}</svg>\n'
+        return _element(*self.drawn(), title, description)
+
+
+def sheet(charts: Sequence[Chart], heading: Sequence[str], *, columns: int) -> str:
+    """Several charts as one picture, in rows, under lines of text."""
+    heights = [_LINE * (place + 0.8) for place in range(len(heading))]
+    parts = [_text(line, 4, height) for line, height in zip(heading, heights, strict=True)]
+    top, right = _LINE * (len(heading) + 0.5), 0.0
+    for start in range(0, len(charts), columns):
+        left, row = 0.0, [chart.drawn() for chart in charts[start : start + columns]]
+        for drawn, width, _ in row:
+            parts.append(f'<g transform="translate({_number(left)},{_number(top)})">{drawn}</g>')
+            left += width
+        top, right = top + max(height for _, _, height in row) + _LINE, max(right, left)
+    return _element("".join(parts), right, top, heading[0], " ".join(heading[1:]))
+
+
+def _element(drawn: str, width: float, height: float, title: str, description: str) -> str:
+    label = html.escape(clean(f"{title}. {description}"), quote=True)
+    names, size = f"<title>{html.escape(clean(title))}</title>", f"0 0 {_number(width)} {_number(height)}"
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="{size}" role="img"'
+    return f'{start} aria-label="{label}">{names}{drawn}</svg>\n'
+
+
+def alone(svg: str) -> str:
+    """A picture as a file, which no page's style sheet reaches: with colours of its own, on white."""
+    rules = "".join(f".{name}{{fill:{ink}}}.line.{name}{{fill:none;stroke:{ink}}}" for name, ink in COLOURS.items())
+    start, drawn = svg.split(">", 1)
+    style = f"<style>.chart{{font:9.5px system-ui,sans-serif;background:#fff}}{rules}</style>"
+    return f"{start}>{style}{drawn}"
 
 
 def _without_straight_ones(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -191,6 +260,11 @@ def _line(colour: str, width: float, *, dashes: str = "", opacity: float = 1.0) 
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
     faint = f' opacity="{opacity}"' if opacity < 1 else ""
     return f'class="line {colour}" stroke-width="{width}"{dashed}{faint}'
+
+
+def _text(text: str, x: float, y: float, anchor: str = "start") -> str:
+    named = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{_number(x)}" y="{_number(y)}"{named}>{html.escape(clean(text))}</text>'
 
 
 def _number(value: float) -> str:

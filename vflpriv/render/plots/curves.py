@@ -1,33 +1,35 @@
-"""The curves of a budget as files: CSV and JSON for other programs, and one PNG with four panels."""
+"""The curves of a budget as files: CSV and JSON for other programs, and one SVG with four panels."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vflpriv.common import formatting as f
 from vflpriv.common.files import write_atomically
 from vflpriv.core.budgets import curve
-from vflpriv.render.plots.svg import COLOURS, STYLE
+from vflpriv.render.plots.chart import Axis, Chart, alone, decades, nice_ticks, shares, sheet
 from vflpriv.report.account import Curves
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-__all__ = ["curves_png", "write_curves"]
+__all__ = ["curves_picture", "write_curves"]
 
 _MOST_BARS = 60
-_NOT_ITS_OWN = "no ε of a record’s own:\nbatches are secret,\nnoise is not only Gaussian,\nor the unit is not a record"
+_NOT_ITS_OWN = (
+    "no ε of a record’s own:",
+    "batches are secret,",
+    "noise is not only Gaussian,",
+    "or the unit is not a record",
+)
 
 
 def write_curves(curves: Curves, folder: Path) -> list[Path]:
-    """One CSV per curve, one JSON, one PNG; their names start with system, view, unit and reading."""
+    """One CSV per curve, one JSON, one SVG; their names start with system, view, unit and reading."""
     tables = {
         "delta": (("delta", "epsilon_lower", "epsilon_upper"), _delta_rows(curves)),
         "tradeoff": (("alpha", "beta"), zip(curves.alphas, curves.betas, strict=True)),
@@ -43,8 +45,8 @@ def write_curves(curves: Curves, folder: Path) -> list[Path]:
     whole = folder / f"{curves.name}.json"
     text = json.dumps(json.loads(curves.model_dump_json()), indent=2, ensure_ascii=False)
     write_atomically(whole, f"{text}\n")
-    picture = folder / f"{curves.name}.png"
-    write_atomically(picture, curves_png(curves))
+    picture = folder / f"{curves.name}.svg"
+    write_atomically(picture, curves_picture(curves))
     return [*written, whole, picture]
 
 
@@ -64,104 +66,102 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[float]]) -> str:
     return out.getvalue()
 
 
-def curves_png(curves: Curves) -> bytes:
+def curves_picture(curves: Curves) -> str:
     """Four panels: the trade-off function, delta against epsilon, epsilon against rounds, epsilon over records."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 7.0), layout="constrained")
-        panels = figure.subplots(2, 2)
-        bound = "exact" if curves.exact else "certified bounds"
-        batches = f"batches {curves.batches}, {curves.reading} reading, {curves.accountant} ({bound})"
-        figure.suptitle(f"{f.clean(curves.system)}: {curves.unit} unit seen by {curves.adversary}\n{batches}")
-        _tradeoff(panels[0, 0], curves)
-        _delta(panels[0, 1], curves)
-        _rounds(panels[1, 0], curves)
-        _records(panels[1, 1], curves)
-        for axes in panels.flat:
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
-            axes.set_axisbelow(True)
-        out = io.BytesIO()
-        figure.savefig(out, format="png", dpi=150, metadata={"Software": None})
-    return out.getvalue()
+    bound = "exact" if curves.exact else "certified bounds"
+    heading = (
+        f"{f.clean(curves.system)}: {curves.unit} unit seen by {curves.adversary}",
+        f"batches {curves.batches}, {curves.reading} reading, {curves.accountant} ({bound})",
+    )
+    return alone(sheet([_tradeoff(curves), _deltas(curves), _rounds(curves), _records(curves)], heading, columns=2))
 
 
-def _tradeoff(axes: Axes, curves: Curves) -> None:
-    axes.plot([0, 1], [1, 0], color=COLOURS["frame"], lw=1, ls=(0, (2, 3)), label="blind guessing")
+def _panel(across: Axis, up: Axis) -> Chart:
+    return Chart(across, up, width=330, height=230)
+
+
+def _noted(across: str, up: str, lines: Sequence[str]) -> Chart:
+    """A panel that says why there is no curve in it."""
+    nothing = {"low": 0.0, "high": 1.0, "ticks": ()}
+    chart = _panel(Axis(name=across, **nothing), Axis(name=up, **nothing))
+    chart.note(lines)
+    return chart
+
+
+def _tradeoff(curves: Curves) -> Chart:
+    chart = _panel(shares(0, 1, "false-positive rate α"), shares(0, 1, "false-negative rate f(α)"))
+    chart.line([(0, 1), (1, 0)], "frame", width=1, dashes="2 3", label="blind guessing")
     if curves.claimed_mu is not None:
-        promised = curve(curves.claimed_mu, curves.alphas)
-        axes.plot(
-            curves.alphas, promised, color=COLOURS["claimed"], lw=1.8, label=f"claimed μ={f.mu(curves.claimed_mu)}"
-        )
+        promised = zip(curves.alphas, curve(curves.claimed_mu, curves.alphas).tolist(), strict=True)
+        chart.line(promised, "claimed", label=f"claimed μ={f.mu(curves.claimed_mu)}")
     label = "accounted" if curves.exact else "accounted, at least"
-    axes.plot(curves.alphas, curves.betas, color=COLOURS["rigorous"], lw=2, label=label, clip_on=False)
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false-positive rate α", ylabel="false-negative rate f(α)")
-    axes.legend(frameon=False)
+    chart.line(zip(curves.alphas, curves.betas, strict=True), "rigorous", width=2, label=label)
+    return chart
 
 
-def _delta(axes: Axes, curves: Curves) -> None:
-    lower, upper = np.array(curves.epsilon_lower), np.array(curves.epsilon_upper)
-    axes.set(yscale="log", xlabel="ε", ylabel="δ(ε)")
-    axes.yaxis.set_major_formatter(lambda value, _: f.delta(value))
-    axes.yaxis.set_minor_formatter(lambda *_: "")
-    if not np.isfinite(upper).any():
-        _text_only(axes, "ε = ∞ at every δ")
-        return
-    axes.plot(upper, curves.deltas, color=COLOURS["rigorous"], lw=2, label="exact" if curves.exact else "upper bound")
-    if not curves.exact and (lower > 0).any():
-        axes.plot(lower, curves.deltas, color=COLOURS["paper"], lw=1.4, ls=(0, (4, 2)), label="lower bound")
-    if curves.claimed_epsilon is not None:
-        point = f"claimed ({f.epsilon(curves.claimed_epsilon)}, {f.delta(curves.delta)})"
-        axes.plot(curves.claimed_epsilon, curves.delta, "o", color=COLOURS["claimed"], ms=6, ls="none", label=point)
-    axes.set_xlim(left=0)
-    axes.legend(frameon=False)
+def _deltas(curves: Curves) -> Chart:
+    finite = [e for e in curves.epsilon_upper if math.isfinite(e)]
+    if not finite:
+        return _noted("ε", "δ(ε)", ["ε = ∞ at every δ"])
+    claimed = curves.claimed_epsilon
+    chart = _panel(_from_zero([*finite, claimed], "ε"), decades(min(curves.deltas), max(curves.deltas), "δ(ε)"))
+    label = "exact" if curves.exact else "upper bound"
+    chart.line(_finite(curves.epsilon_upper, curves.deltas), "rigorous", width=2, label=label)
+    if not curves.exact and any(e > 0 for e in curves.epsilon_lower):
+        lower = _finite(curves.epsilon_lower, curves.deltas)
+        chart.line(lower, "paper", width=1.4, dashes="4 2", label="lower bound")
+    if claimed is not None and math.isfinite(claimed):
+        label = f"claimed ({f.epsilon(claimed)}, {f.delta(curves.delta)})"
+        chart.mark(claimed, curves.delta, "circle", "claimed", label=label)
+    return chart
 
 
-def _rounds(axes: Axes, curves: Curves) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    upper = np.array(curves.rounds_epsilon_upper)
-    axes.set(xlabel="rounds", ylabel=f"ε at δ = {f.delta(curves.delta)}")
-    if not np.isfinite(upper).any():
-        _text_only(axes, "ε = ∞ from the first round on")
-        return
-    axes.plot(curves.rounds, np.where(np.isfinite(upper), upper, np.nan), color=COLOURS["rigorous"], lw=2, label="ε ≤")
+def _rounds(curves: Curves) -> Chart:
+    name, finite = f"ε at δ = {f.delta(curves.delta)}", [e for e in curves.rounds_epsilon_upper if math.isfinite(e)]
+    if not finite:
+        return _noted("rounds", name, ["ε = ∞ from the first round on"])
+    last, claimed = curves.rounds[-1], curves.claimed_epsilon
+    across = Axis(low=0, high=last, name="rounds", ticks=nice_ticks(0, last, 6, whole=True))
+    chart = _panel(across, _from_zero([*finite, claimed], name))
+    chart.line(_finite(curves.rounds, curves.rounds_epsilon_upper), "rigorous", width=2, label="ε ≤")
     if not curves.exact and any(curves.rounds_epsilon_lower):
-        axes.plot(
-            curves.rounds, curves.rounds_epsilon_lower, color=COLOURS["paper"], lw=1.4, ls=(0, (4, 2)), label="ε ≥"
-        )
-    if curves.claimed_epsilon is not None:
-        axes.axhline(curves.claimed_epsilon, color=COLOURS["claimed"], lw=1.4, ls=(0, (6, 2)), label="claimed")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.legend(frameon=False)
+        lower = _finite(curves.rounds, curves.rounds_epsilon_lower)
+        chart.line(lower, "paper", width=1.4, dashes="4 2", label="ε ≥")
+    if claimed is not None and math.isfinite(claimed):
+        chart.line([(0, claimed), (last, claimed)], "claimed", width=1.4, dashes="6 2", label="claimed")
+    return chart
 
 
-def _records(axes: Axes, curves: Curves) -> None:
-    axes.set(xlabel=f"a record’s own ε at δ = {f.delta(curves.delta)}", ylabel="records")
-    values = np.array(curves.record_epsilons or ())
-    values = values[np.isfinite(values)]
+def _records(curves: Curves) -> Chart:
+    name = f"a record’s own ε at δ = {f.delta(curves.delta)}"
+    values = np.array([e for e in curves.record_epsilons or () if math.isfinite(e)])
     if values.size == 0:
-        _text_only(
-            axes,
-            _NOT_ITS_OWN,
-        )
-        return
+        return _noted(name, "records", _NOT_ITS_OWN)
     high = float(values.max())
     different, numbers = np.unique(values.round(12), return_counts=True)
     if len(different) <= _MOST_BARS:
-        gaps = np.diff(different)
-        axes.bar(different, numbers, width=0.8 * float(gaps.min(initial=0.1 * high)), color=COLOURS["claimed"])
+        half = 0.4 * float(np.diff(different).min(initial=0.1 * high))
+        bars = [(x - half, x + half, n) for x, n in zip(different.tolist(), numbers.tolist(), strict=True)]
     else:
-        axes.hist(values, bins=_MOST_BARS, color=COLOURS["claimed"])
-    axes.axvline(high, color=COLOURS["worst-case"], lw=1.4, ls=(0, (4, 2)), label=f"worst record: {f.epsilon(high)}")
-    axes.set_ylim(top=1.22 * axes.get_ylim()[1])
-    axes.legend(frameon=False, loc="upper left")
+        heights, edges = np.histogram(values, bins=_MOST_BARS)
+        bars = list(zip(edges[:-1].tolist(), edges[1:].tolist(), heights.tolist(), strict=True))
+    left, right, top = bars[0][0], bars[-1][1], 1.1 * max(n for _, _, n in bars)
+    margin = 0.05 * (right - left) or 0.1
+    across = Axis(low=left - margin, high=right + margin, name=name, ticks=nice_ticks(left, right, 5))
+    chart = _panel(across, Axis(low=0, high=top, name="records", ticks=nice_ticks(0, top, 5, whole=True)))
+    chart.bars(bars, "claimed")
+    label = f"worst record: {f.epsilon(high)}"
+    chart.line([(high, 0), (high, top)], "worst-case", width=1.4, dashes="4 2", label=label)
+    return chart
 
 
-def _text_only(axes: Axes, text: str) -> None:
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
+def _from_zero(values: Sequence[float | None], name: str) -> Axis:
+    """An axis from 0 that holds all of these that are finite."""
+    most = 1.05 * max(value for value in values if value is not None and math.isfinite(value)) or 1.0
+    return Axis(low=0, high=most, name=name, ticks=nice_ticks(0, most, 6))
+
+
+def _finite(across: Sequence[float], up: Sequence[float]) -> list[tuple[float, float]]:
+    """The points of a line, with gaps for infinities."""
+    points = zip(across, up, strict=True)
+    return [point if all(map(math.isfinite, point)) else (math.nan, math.nan) for point in points]
