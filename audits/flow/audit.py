@@ -46,6 +46,8 @@ _SAME = 1e-6
 """A figure that two transcripts agree on so closely, relative to its size, does not depend on what was sent."""
 _DRAWS = 200
 """Transcripts along which the loss is drawn where it follows them."""
+_TRANSCRIPTS = 3
+"""Further transcripts of a training whose branches read what was sent."""
 _FIRST = 20
 """Rounds that are followed first: where they refute a claim, the others are not."""
 _THIS_PAIR = "of this pair of worlds; other pairs may differ more"
@@ -197,10 +199,14 @@ class _Traces:
         first = self._observed(claim, rounds)
         if claim.adversary.kind == MODEL and not first.messages and not first.unknown:
             return untested(FlowAudit.name, claim, "the program hands its trained model to nobody")
-        leak = _leak(claim, first)
-        if leak is not None:
-            return leak
-        reasons = [*first.unknown, *(f"{m.trail.where}: {m.why}" for m in first.messages if m.state == "unexplained")]
+        seen = [first]
+        if first.decided and _leak(claim, first) is None:
+            # What is done next depends on what was sent: other transcripts may tell more.
+            seen += [self._observed(claim, rounds, number) for number in range(1, _TRANSCRIPTS + 1)]
+        leaks = [leak for observation in seen if (leak := _leak(claim, observation)) is not None]
+        if leaks:
+            return leaks[0]
+        reasons = [reason for observation in seen for reason in _reasons(observation)]
         figures = _figures(claim, first)
         if not reasons and not math.isfinite(figures.most) and math.isinf(first.loss.mu):
             reasons = ["the law of some noise is not known"]
@@ -349,6 +355,12 @@ def _leak(claim: Claim, observation: Observation) -> Finding | None:
         _finding(claim, "noise", Verdict.VIOLATED, total),
         repair="Draw the noise on every value that is sent by itself.",
     )
+
+
+def _reasons(observation: Observation) -> list[str]:
+    """Why it is not known what some messages tell."""
+    unexplained = (message for message in observation.messages if message.state == "unexplained")
+    return [*observation.unknown, *(f"{message.trail.where}: {message.why}" for message in unexplained)]
 
 
 def _unexplained(claim: Claim, observation: Observation, reasons: list[str]) -> Finding:

@@ -63,8 +63,9 @@ class Observation:
 
     @property
     def decided(self) -> bool:
-        """Whether released values decided what the program did next."""
-        return self.trace is not None and bool(self.trace.host_seals or self.trace.host_given)
+        """Whether released values may have decided what the program did next."""
+        trace = self.trace
+        return trace is not None and bool(trace.host_seals or trace.host_given or trace.branched)
 
 
 def observe(

@@ -13,15 +13,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from tests.mutations.flow.program import Examined, gdp
 from tests.mutations.flow.table import read_traced
 from vflpriv.audits.flow.plain.wire import FlowWire, Program
-from vflpriv.audits.flow.program import FlowClaim, examine
 
 __all__ = ["END", "START", "table"]
 
 START, END = "<!-- others: begin -->", "<!-- others: end -->"
 _RATE, _SIZES = 16, (65, 64)
-_CLAIM = FlowClaim(mu=1.0)
+_CLAIM = gdp(1.0)
 KNOWN = {
     "optimiser-of-opacus": "Opacus: `DPOptimizer`, unchanged",
     "optimiser-of-opacus-without-noise": "Opacus: `DPOptimizer` with a noise multiplier of 0",
@@ -145,11 +145,9 @@ def _line(found: re.Match[str]) -> str:
 
 
 def _examined(name: str, promised: str, program: Program, note: str = "") -> _Row:
-    result = examine(program, _CLAIM)
-    bare = next((m for m in result.messages if m.state == "bare"), None)
-    said = f"{bare.kind}: {bare.why}" if bare else (*result.reasons, "")[0]
-    said = re.sub(r"[\w./-]*others_code\.py:(\d+)", _line, f"{bare.where}: {said}" if bare else said)
-    return _Row(name, promised, result.verdict.value, "; ".join(part for part in (said, note) if part))
+    finding = Examined(program, _CLAIM).finding
+    said = re.sub(r"[\w./-]*others_code\.py:(\d+)", _line, finding.sentence)
+    return _Row(name, promised, finding.verdict.value, "; ".join(part for part in (said, note) if part))
 
 
 def rows() -> Iterator[_Row]:

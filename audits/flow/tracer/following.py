@@ -50,6 +50,8 @@ class Following:
         """Seals whose values the host read: all that follows may depend on them."""
         self.host_given: list[Tensor] = []
         """Columns of draws that decided, together with released values, what the host does."""
+        self.branched = False
+        """Whether there was a branch after something was sealed."""
         self.lost: list[str] = []
         """What could not be followed, and where."""
         self.used: set[int] = set()
@@ -93,6 +95,8 @@ class Following:
     def host_read(self, tensor: Tensor, how: str, *, log: bool = False) -> None:
         """Note that the host reads a tensor that is private or drawn, or that a seal reached."""
         state = self.table.of(tensor) if tensor.layout == torch.strided else None
+        # What is released may be what decides, and it is public by then.
+        self.branched = self.branched or (how == "a branch" and bool(self.seals) and not self._unread)
         if state is None or self._unread:
             return
         if not log or how == FILE:

@@ -1,11 +1,10 @@
-"""Programs are examined as they are: plain runs of both worlds, and claims that say one thing."""
+"""Programs are run plainly in both worlds."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from vflpriv.audits.flow.program import FlowClaim, FlowWire, PlainWire
+from vflpriv.audits.flow.plain.wire import FlowWire, PlainWire
 
 
 def program(wire: FlowWire) -> None:
@@ -25,8 +24,3 @@ def test_a_plain_wire_runs_one_world_and_forces_what_was_received() -> None:
     assert first.sent[1].seen_by("eavesdropper")
     assert first.sent[1].seen_by(0)
     assert not first.sent[1].seen_by(1)
-
-
-def test_a_claim_is_of_one_kind() -> None:
-    with pytest.raises(ValueError, match="either mu=None or epsilon=None"):
-        FlowClaim()

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from vflpriv.audits.flow.program import FlowClaim, FlowWire, examine
+from tests.mutations.flow.program import Examined, gdp, pure
+from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.core.claims import Verdict
 
 HERE = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0])
@@ -29,9 +30,9 @@ def test_a_log_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
             _noised(wire, y)
         print(f"{total / 2:.3f}")
 
-    result = examine(program, FlowClaim(mu=0.71))
-    assert result.verdict is Verdict.CONSISTENT, result.reasons
-    assert any("a log" in note and "test_scripts.py:" in note for note in result.notes)
+    result = Examined(program, gdp(0.71))
+    assert result.verdict is Verdict.CONSISTENT, result.finding.sentence
+    assert any("a log" in note and "test_scripts.py:" in note for note in result.observation.notes)
     assert "4.000" in capsys.readouterr().out
 
 
@@ -40,8 +41,8 @@ def test_a_number_that_comes_back_is_private() -> None:
         mean = wire.private(HERE, THERE).mean().item()
         wire.send("mean", torch.tensor([mean * 2]))
 
-    result = examine(program, FlowClaim(mu=9.0))
-    assert (result.verdict, result.messages[0].state) == (Verdict.VIOLATED, "bare")
+    result = Examined(program, gdp(9.0))
+    assert (result.verdict, result.states) == (Verdict.VIOLATED, ["bare"])
 
 
 def test_a_branch_that_shows_is_a_leak_and_one_that_does_not_is_a_note() -> None:
@@ -50,10 +51,28 @@ def test_a_branch_that_shows_is_a_leak_and_one_that_does_not_is_a_note() -> None
         _noised(wire, y)
         wire.send("progress", torch.ones(1) if y.sum() > limit else torch.zeros(1))
 
-    assert examine(lambda wire: program(wire, 4.5), FlowClaim(mu=1.0)).verdict is Verdict.VIOLATED
-    result = examine(lambda wire: program(wire, 99.0), FlowClaim(mu=1.0))
+    assert Examined(lambda wire: program(wire, 4.5), gdp(1.0)).verdict is Verdict.VIOLATED
+    result = Examined(lambda wire: program(wire, 99.0), gdp(1.0))
     assert result.verdict is Verdict.CONSISTENT
-    assert "a branch" in result.notes[0]
+    assert "a branch" in result.observation.notes[0]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("received", [True, False])
+def test_what_a_branch_on_noised_values_sends_is_seen_in_other_transcripts(sign: int, received: bool) -> None:
+    """Half of the runs send the labels bare: one transcript alone may show the other half."""
+
+    def program(wire: FlowWire) -> None:
+        y = wire.private(HERE, THERE)
+        noised = y + 4 * torch.randn(8)
+        arrived = wire.send("sum", noised)
+        above = sign * (arrived if received else noised).sum() > sign * 4
+        wire.send("labels", y if above else torch.zeros(8))
+
+    result = Examined(program, gdp(0.5))
+    assert result.observation.decided
+    assert result.verdict is Verdict.VIOLATED
+    assert "labels is sent without noise" in result.finding.sentence
 
 
 CHOICES = {
@@ -71,10 +90,10 @@ def test_randomised_response_is_enumerated(name: str) -> None:
     def program(wire: FlowWire) -> None:
         wire.send("labels", CHOICES[name](wire.private(HERE.long(), THERE.long())))
 
-    result = examine(program, FlowClaim(epsilon=EPSILON))
-    assert result.verdict is Verdict.CONSISTENT, result.reasons
-    assert result.epsilon == pytest.approx(EPSILON, rel=1e-5)
-    assert examine(program, FlowClaim(epsilon=0.9)).verdict is Verdict.VIOLATED
+    result = Examined(program, pure(EPSILON))
+    assert result.verdict is Verdict.CONSISTENT, result.finding.sentence
+    assert result.finding.figure == pytest.approx(EPSILON, rel=1e-5)
+    assert Examined(program, pure(0.9)).verdict is Verdict.VIOLATED
 
 
 def test_one_coin_for_all_labels_is_no_response() -> None:
@@ -82,4 +101,4 @@ def test_one_coin_for_all_labels_is_no_response() -> None:
         y = wire.private(HERE.long(), THERE.long())
         wire.send("labels", torch.where(torch.rand(1) < FLIP, 1 - y, y))
 
-    assert examine(program, FlowClaim(epsilon=EPSILON)).verdict is Verdict.UNMEASURED
+    assert Examined(program, pure(EPSILON)).verdict is Verdict.UNMEASURED

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflpriv.audits.flow.program import FlowClaim, FlowResult, FlowWire, examine
+from tests.mutations.flow.program import Examined, gdp, pure
+from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.core.claims import Verdict
 
 HERE, THERE = torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 0.0])
@@ -33,14 +34,8 @@ def sending(made: Callable[[Tensor], Tensor]) -> Callable[[FlowWire], None]:
     return program
 
 
-def examined(
-    program: Callable[[FlowWire], object],
-    mu: float = 0.5,
-    *,
-    epsilon: float | None = None,
-    view: str | int = "eavesdropper",
-) -> FlowResult:
-    return examine(program, FlowClaim(mu=mu if epsilon is None else None, epsilon=epsilon, view=view))
+def examined(program: Callable[[FlowWire], object], mu: float = 0.5, *, view: str | int = "eavesdropper") -> Examined:
+    return Examined(program, gdp(mu, view=view))
 
 
 def _box_muller(y: Tensor) -> Tensor:
@@ -93,17 +88,19 @@ SEALS = {
 @pytest.mark.parametrize("name", SEALS)
 def test_noise_of_std_2_on_a_gap_of_1(name: str) -> None:
     result = examined(sending(SEALS[name]))
-    assert result.verdict is Verdict.CONSISTENT, result.reasons
-    assert result.mu == pytest.approx(0.5, rel=1e-3)
-    assert [message.state for message in result.messages] == ["sealed"]
-    assert "test_seals.py:" in result.messages[0].where
+    assert result.verdict is Verdict.CONSISTENT, result.finding.sentence
+    assert result.observation.loss.mu == pytest.approx(0.5, rel=1e-3)
+    assert result.states == ["sealed"]
+    trace = result.observation.trace
+    assert trace is not None
+    assert all("test_seals.py:" in seal.where for seal in trace.seals)
 
 
 @pytest.mark.parametrize("name", ["add", "rotation", "NumPy", "Box and Muller", "two draws", "gradient"])
 def test_the_same_noise_refutes_a_smaller_claim(name: str) -> None:
     result = examined(sending(SEALS[name]), 0.45)
     assert result.verdict is Verdict.VIOLATED
-    assert result.witness == "mu of this pair is 0.5, above the claimed 0.45"
+    assert (result.finding.measure, result.finding.figure) == ("μ", pytest.approx(0.5, rel=1e-3))
 
 
 UNSEALED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
@@ -123,9 +120,9 @@ UNSEALED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 def test_what_does_not_seal(name: str) -> None:
     made, state = UNSEALED[name]
     result = examined(sending(made), 3.0)
-    assert result.messages[0].state == state
+    assert result.states == [state]
     assert result.verdict is (Verdict.VIOLATED if state == "bare" else Verdict.UNMEASURED)
-    assert "test_seals.py:" in (result.witness or "".join(result.reasons))
+    assert "test_seals.py:" in result.finding.sentence
 
 
 def test_noise_that_was_sent_hides_nothing_from_its_receiver() -> None:
@@ -138,7 +135,7 @@ def test_noise_that_was_sent_hides_nothing_from_its_receiver() -> None:
     for view in (1, "eavesdropper"):
         result = examined(program, mu=1.0, view=view)
         assert result.verdict is Verdict.VIOLATED
-        assert "no noise" in str(result.leak)
+        assert "no noise" in result.finding.sentence
 
 
 def test_a_message_outside_the_view_keeps_its_private_values() -> None:
@@ -148,7 +145,7 @@ def test_a_message_outside_the_view_keeps_its_private_values() -> None:
 
     result = examined(program, mu=9.0, view=1)
     assert result.verdict is Verdict.VIOLATED
-    assert [message.kind for message in result.messages] == ["embedding"]
+    assert [message.trail.message.kind for message in result.observation.messages] == ["embedding"]
 
 
 def test_the_same_noise_over_a_tree_is_solved_together() -> None:
@@ -162,7 +159,7 @@ def test_the_same_noise_over_a_tree_is_solved_together() -> None:
     noise = np.array([[1.0, 0, 1], [0, 1, 1]])
     gap = np.array([1.0, 2.0])
     wanted = math.sqrt(gap @ np.linalg.inv(noise @ noise.T) @ gap)
-    assert examined(program, 2.0).mu == pytest.approx(wanted, rel=1e-6)
+    assert examined(program, 2.0).observation.loss.mu == pytest.approx(wanted, rel=1e-6)
 
 
 def test_laplace_noise_costs_epsilon_and_its_law_is_recognised() -> None:
@@ -170,9 +167,9 @@ def test_laplace_noise_costs_epsilon_and_its_law_is_recognised() -> None:
         return y + 2 * (torch.empty(4).exponential_() - torch.empty(4).exponential_())
 
     for made in (lambda y: y + torch.distributions.Laplace(0.0, 2.0).sample((4,)), exponentials):
-        result = examined(sending(made), epsilon=0.5)
-        assert (result.verdict, result.epsilon) == (Verdict.CONSISTENT, pytest.approx(0.5, rel=1e-4))
-        assert examined(sending(made), epsilon=0.4).verdict is Verdict.VIOLATED
+        result = Examined(sending(made), pure(0.5))
+        assert (result.verdict, result.finding.figure) == (Verdict.CONSISTENT, pytest.approx(0.5, rel=1e-4))
+        assert Examined(sending(made), pure(0.4)).verdict is Verdict.VIOLATED
 
 
 def test_generators_that_repeat_hide_nothing() -> None:
@@ -208,8 +205,7 @@ def test_optimisers_and_batch_norm_carry_private_values() -> None:
         wire.send("buffer", norm.running_mean)
 
     for foreach in (False, True):
-        states = [m.state for m in examined(lambda wire, f=foreach: program(wire, f), 1.0).messages]
-        assert states == ["clean", "bare"]
+        assert examined(lambda wire, f=foreach: program(wire, f), 1.0).states == ["clean", "bare"]
 
 
 def test_a_program_that_fails_gets_one_line() -> None:
@@ -218,7 +214,7 @@ def test_a_program_that_fails_gets_one_line() -> None:
 
     result = examined(program)
     assert result.verdict is Verdict.UNMEASURED
-    assert result.reasons == ("the program fails: RuntimeError: no data",)
+    assert result.finding.sentence.endswith(": the program fails: RuntimeError: no data")
 
 
 @pytest.mark.parametrize(("scaled", "expected"), [(True, Verdict.UNMEASURED), (False, Verdict.CONSISTENT)])
@@ -230,4 +226,4 @@ def test_noise_that_the_host_scales_by_a_private_number_is_no_seal(scaled: bool,
         noise = torch.randn(5) / (count if scaled else 13)
         wire.send("mean", torch.full((5,), count / 100) + 10 * noise, sender="server", receiver=0, round_=0)
 
-    assert examine(program, FlowClaim(mu=1.0)).verdict is expected
+    assert examined(program, 1.0).verdict is expected

@@ -1,16 +1,24 @@
-"""A small training program whose privacy is known on paper, and the evidence for it that needs no tracer."""
+"""A small training program whose privacy is known on paper, the evidence for it that needs no tracer, and its audit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
+from vflpriv.audits.flow.audit import FlowAudit
+from vflpriv.audits.flow.observation import Observation, observe
 from vflpriv.audits.flow.plain.twins import seeded
-from vflpriv.audits.flow.plain.wire import SentMessage
-from vflpriv.audits.flow.program import FlowClaim, PlainWire, Program
+from vflpriv.audits.flow.plain.wire import PlainWire, Program, SentMessage, View
+from vflpriv.audits.flow.sources import TracedPair
+from vflpriv.core.audit import AuditContext, Finding
+from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.systems import Offer
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
-__all__ = ["HABIT", "PEER", "SIDE", "SKETCH", "Theme", "TracedProgram", "gdp", "pure", "run_plainly"]
+__all__ = ["HABIT", "PEER", "SIDE", "SKETCH", "Examined", "Theme", "TracedProgram", "gdp", "pure", "run_plainly"]
 
 SKETCH = "first sketch"
 """Where a program comes from: the 33 systems that the first sketch of the tracer was tried on."""
@@ -22,14 +30,65 @@ SIDE = "side channel"
 """A way out that no noise covers."""
 
 
-def gdp(mu: float, *, view: str | int = "eavesdropper") -> FlowClaim:
+def _said(view: str | int) -> dict[str, Any]:
+    seen_by = f"device({view})" if isinstance(view, int) else view
+    return {"key": "claim", "source": "", "where": "", "statement": "", "unit": Unit.LABEL, "view": seen_by}
+
+
+def gdp(mu: float, *, view: str | int = "eavesdropper") -> Claim:
     """The claim of μ-GDP."""
-    return FlowClaim(mu=mu, view=view)
+    return Claim.of_mu(mu, 1e-5, **_said(view))
 
 
-def pure(epsilon: float, *, view: str | int = "eavesdropper") -> FlowClaim:
-    """The claim of ε without a δ."""
-    return FlowClaim(epsilon=epsilon, view=view)
+def pure(epsilon: float, *, delta: float = 0.0, view: str | int = "eavesdropper") -> Claim:
+    """The claim of ε, without a δ or with one."""
+    return Claim.of_epsilon(epsilon, delta, **_said(view))
+
+
+@dataclass(frozen=True, eq=False)
+class _ProgramSource:
+    """A program as the flow audit is given it: the worlds are those that it makes itself."""
+
+    train: Program
+    key: ClassVar[str] = "program"
+    seed: ClassVar[int] = 0
+    rounds: ClassVar[int] = 1
+    offers: ClassVar[frozenset[Offer]] = frozenset({Offer.TRACE})
+
+    def traced_view(self, adversary: Adversary) -> View:
+        return adversary.devices[0] if adversary.devices else adversary.kind
+
+    def traced_pair(self, claim: Claim, rounds: int) -> TracedPair:
+        return TracedPair(what="the two worlds of the program", program=lambda _: self.train)
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """What the flow audit says of a program and a claim on it, as it says it of a user's system."""
+
+    train: Program
+    claim: Claim
+
+    @cached_property
+    def finding(self) -> Finding:
+        source: Any = _ProgramSource(self.train)
+        (finding,) = FlowAudit().run(source, AuditContext(claims=(self.claim,)))
+        return finding
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.finding.verdict
+
+    @cached_property
+    def observation(self) -> Observation:
+        """What one trace shows, on which the audit's finding rests."""
+        source = _ProgramSource(self.train)
+        return observe(self.train, source.traced_view(self.claim.adversary), source.seed)
+
+    @property
+    def states(self) -> list[str]:
+        """Of each message that is seen."""
+        return [message.state for message in self.observation.messages]
 
 
 def run_plainly(
@@ -52,7 +111,7 @@ class TracedProgram:
     theme: str
     broken: bool
     train: Program
-    claim: FlowClaim
+    claim: Claim
     why: str
     """Why it is broken or sound, in one sentence."""
     origin: str
@@ -70,9 +129,7 @@ class TracedProgram:
     @property
     def claimed(self) -> float:
         """The claimed μ or ε."""
-        claimed = self.claim.epsilon if self.claim.mu is None else self.claim.mu
-        assert claimed is not None
-        return float(claimed)
+        return self.claim.mu if self.claim.stated == "mu" else self.claim.epsilon
 
 
 @dataclass(eq=False)

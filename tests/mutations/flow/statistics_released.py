@@ -23,7 +23,6 @@ from tests.mutations.flow.worlds import (
     epsilon_of,
     other_rows,
 )
-from vflpriv.audits.flow.program import FlowClaim
 
 __all__ = ["PROGRAMS"]
 
@@ -280,7 +279,7 @@ def _discrete_gaussian(std: int) -> int:
 
 
 @PROGRAMS.sound(
-    claim=FlowClaim(epsilon=2.0, delta=1e-2),
+    claim=pure(2.0, delta=1e-2),
     why="a discrete Gaussian by rejection, as published, in whole numbers and fractions",
     exact=lambda: 1.0,
     origin=PEER,

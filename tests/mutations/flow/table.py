@@ -1,4 +1,4 @@
-"""What the tracer says of every small program, kept as results, and the section of the documentation about them."""
+"""What the flow audit says of every small program, kept as results, and the section of the documentation about them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.mutations.flow.program import TracedProgram
+from tests.mutations.flow.program import Examined, TracedProgram
 from tests.mutations.flow.suite import PROGRAMS
-from vflpriv.audits.flow.program import FlowResult, examine
+from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Verdict
 
 __all__ = ["RESULTS", "TracedResult", "examined", "read_traced", "section", "write_traced"]
@@ -32,32 +32,26 @@ class TracedResult:
     rule: str
 
 
-def examined(program: TracedProgram) -> FlowResult:
-    """What the tracer says of it; what the program prints is not shown."""
+def examined(program: TracedProgram) -> Finding:
+    """What the flow audit finds; what the program prints is not shown."""
     with contextlib.redirect_stdout(io.StringIO()):
-        return examine(program.train, program.claim, seed=0)
+        return Examined(program.train, program.claim).finding
 
 
 def traced(program: TracedProgram) -> TracedResult:
     """The row of the table about one program."""
-    result = examined(program)
+    finding = examined(program)
     return TracedResult(
-        name=program.name, truth=program.truth, verdict=result.verdict.value, rule=_rule(program, result)
+        name=program.name, truth=program.truth, verdict=finding.verdict.value, rule=_rule(program, finding)
     )
 
 
-def _rule(program: TracedProgram, result: FlowResult) -> str:
+def _rule(program: TracedProgram, finding: Finding) -> str:
     """The figure or the reason that decided, without files and line numbers, which change as programs are edited."""
-    if result.verdict is Verdict.CONSISTENT:
-        return _figure(program, result)
-    said = [*result.reasons, *(message.why for message in result.messages if message.why), ""]
-    return re.sub(r"\s*\(?\b[\w/.-]+\.py:\d+\)?:?\s?", " ", said[0]).replace("|", "/").strip()
-
-
-def _figure(program: TracedProgram, result: FlowResult) -> str:
-    if program.claim.mu is None:
-        return f"ε {result.epsilon or 0:.3f} of {program.claimed:.3f}"
-    return f"μ {result.mu or 0:.3f} of {program.claimed:.3f}"
+    if finding.measurement is not None or finding.verdict is Verdict.CONSISTENT:
+        return f"{finding.measure} {finding.figure:.3f} of {program.claimed:.3f}"
+    said = finding.sentence.removeprefix("the trace does not explain everything: ")
+    return re.sub(r"\s*\(?\b[\w/.-]+\.py:\d+\)?:?\s?", " ", said).replace("|", "/").strip()
 
 
 def read_traced() -> list[TracedResult]:

@@ -51,10 +51,10 @@ def _expected(program: TracedProgram) -> set[str]:
 
 @pytest.mark.parametrize("program", [pytest.param(p, id=p.name) for p in PROGRAMS])
 def test_the_tracer_judges_a_program_as_the_table_says(program):
-    result = examined(program)
+    finding = examined(program)
     stored = {row.name: row for row in read_traced()}
-    assert result.verdict.value in _expected(program), (result.reasons, result.notes)
-    assert result.verdict.value == stored[program.name].verdict
+    assert finding.verdict.value in _expected(program), finding.sentence
+    assert finding.verdict.value == stored[program.name].verdict
 
 
 def test_the_results_are_of_the_programs_there_are():
