@@ -82,8 +82,7 @@ def _panel(across: Axis, up: Axis) -> Chart:
 
 def _noted(across: str, up: str, lines: Sequence[str]) -> Chart:
     """A panel that says why there is no curve in it."""
-    nothing = {"low": 0.0, "high": 1.0, "ticks": ()}
-    chart = _panel(Axis(name=across, **nothing), Axis(name=up, **nothing))
+    chart = _panel(*(Axis(low=0, high=1, name=name, ticks=()) for name in (across, up)))
     chart.note(lines)
     return chart
 
