@@ -12,6 +12,7 @@ import inspect
 import runpy
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 from unittest.mock import patch
 
 import numpy as np
@@ -35,6 +36,8 @@ class Reference:
     bottoms: list[nn.Module] = field(default_factory=list)
     names: list[str | None] = field(default_factory=list)
     top: nn.Module | None = None
+    tables: list[np.ndarray] = field(default_factory=list)
+    """Those that rows were found in, which are tried first."""
 
 
 def recorded_beside(script, folder):
@@ -56,11 +59,11 @@ def recorded_beside(script, folder):
         output = call(module, *args, **kwargs)
         m = next((m for m, bottom in enumerate(reference.bottoms) if bottom is module), None)
         recomputed = torch._C._current_graph_task_id() != -1
-        if m is None or recomputed or any(frame.function == "evaluate" for frame in inspect.stack()):
+        if m is None or recomputed or any(frame.f_code.co_name == "evaluate" for frame in _frames()):
             return output
         name = reference.names[m]
         value = output if name is None else output[name]
-        reference.ids[m].append(_records_of(args[0], reference.records, script))
+        reference.ids[m].append(_records_of(args[0], reference, script))
         if reference.top is None:
             reference.sent[m].append(value.detach().clone())
         value = _Tap.apply(value, reference.received[m]) if value.requires_grad else value
@@ -96,20 +99,30 @@ def _taken_inside(reference, top):
     top.forward = taken
 
 
-def _records_of(rows, records, script):
+def _records_of(rows, reference, script):
     """The places of rows in the columns of a table with a row for each record."""
     rows = rows.detach().float().numpy()
-    for table in _tables(records, rows.shape[1], script):
+    for table in chain(list(reference.tables), _tables(reference.records, rows.shape[1], script)):
         for start in range(table.shape[1] - rows.shape[1] + 1):
             alike = (table[None, :, start : start + rows.shape[1]] == rows[:, None]).all(2)
             if (alike.sum(1) == 1).all():
+                if not any(table is known for known in reference.tables):
+                    reference.tables.append(table)
                 return alike.argmax(1).tolist()
     raise AssertionError("no table of the script has these rows")
 
 
+def _frames():
+    """Those of the callers; `inspect.stack` would read all their sources."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _tables(records, width, script):
     """The tensors of the program, and the arrays of the script, that have a row for each record."""
-    frames = [info.frame for info in inspect.stack() if info.filename == script]
+    frames = [frame for frame in _frames() if frame.f_code.co_filename == script]
     arrays = [value for frame in frames for value in frame.f_globals.values() if isinstance(value, np.ndarray)]
     tensors = [value for value in gc.get_objects() if isinstance(value, torch.Tensor)]
     for value in (*arrays, *tensors):
