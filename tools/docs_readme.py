@@ -21,7 +21,7 @@ from vflpriv.experiments.frontier.result import FrontierReport
 from vflpriv.experiments.reproduce.result import Reproduction
 from vflpriv.report.rows import USEFUL
 
-__all__ = ["found_table", "trace_output", "write_readme"]
+__all__ = ["found_table", "trace_output", "trace_part", "write_readme"]
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 _ASKED = 1.0
@@ -34,7 +34,12 @@ def trace_output() -> str:
     done = subprocess.run(
         command, cwd=README.parent / "examples" / "trace", check=False, capture_output=True, text=True
     )
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    return trace_part(done.stdout)
+
+
+def trace_part(printed: str) -> str:
+    """The part of what `vflpriv trace` prints that the README shows."""
+    lines = [line.rstrip() for line in printed.splitlines()]
     first, last = (
         next(i for i, line in enumerate(lines) if line.startswith(word)) for word in ("What leaves", "The ledger")
     )
