@@ -3,6 +3,7 @@
     python -m tools.cpus                  # all tests on two kinds of CPU, those that differ on all kinds
     python -m tools.cpus tests/audits     # of these tests alone
     python -m tools.cpus --all            # all tests on all kinds
+    python -m tools.cpus --folder runs    # again, after an interruption: kinds that ended there are read, not run
 
 torch, MKL and oneDNN choose other instructions on other CPUs, and add numbers in another order on more threads, so
 that the last bits of matrix products differ; trainings and learned scores enlarge the difference. A margin is the
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import json
 import os
 import shutil
@@ -143,9 +145,21 @@ def _source(test: str, root: Path) -> str:
     return "\n".join(ast.get_source_segment(text, node) or "" for node in functions)
 
 
-def _run(kind: Kind, tests: Sequence[str], folder: Path, workers: int) -> tuple[list[str], list[dict[str, object]]]:
-    """The tests that fail on this kind, and what the plug-in wrote."""
-    written = folder / kind.name.replace("/", "-")
+def _asked(tests: Sequence[str]) -> str:
+    """What a run is of: its tests, and the code as it is."""
+    digest = hashlib.sha256()
+    folders = (path for path in ROOT.iterdir() if path.is_dir() and (path / "__init__.py").exists())
+    for path in sorted(path for folder in (*folders, ROOT / "tests") for path in folder.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return "\n".join([digest.hexdigest(), *tests])
+
+
+def _run(kind: Kind, tests: Sequence[str], folder: Path, workers: int) -> None:
+    """Run the tests on this kind, unless they ended there before."""
+    written, asked = folder / kind.name.replace("/", "-"), _asked(tests)
+    ended = written / "ended"
+    if ended.exists() and ended.read_text(encoding="utf-8") == asked:
+        return
     shutil.rmtree(written, ignore_errors=True)
     written.mkdir(parents=True)
     (written / "tests").write_text("\n".join(tests), encoding="utf-8")
@@ -158,14 +172,20 @@ def _run(kind: Kind, tests: Sequence[str], folder: Path, workers: int) -> tuple[
     }
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-n", str(workers), "--dist", "loadfile"]
     command += ["-p", "tools.margins", "-o", "enable_assertion_pass_hook=true", "-p", "no:cacheprovider"]
-    report = written / "junit.xml"
+    command += ["-c", str(ROOT / "pyproject.toml")]
     with (written / "log").open("w", encoding="utf-8") as log:
-        command += [f"--junitxml={report}", f"@{written / 'tests'}"]
+        command += [f"--junitxml={written / 'junit.xml'}", f"@{written / 'tests'}"]
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
     # 1 says that tests failed; with any other code some of them, or all, were not run.
-    if done.returncode not in (0, 1) or not report.exists():
+    if done.returncode not in (0, 1):
         raise SystemExit(f"pytest did not end well as {kind.name}: see {written / 'log'}")
-    cases = ET.parse(report).iter("testcase")
+    ended.write_text(asked, encoding="utf-8")
+
+
+def _found(kind: Kind, folder: Path) -> tuple[list[str], list[dict[str, object]]]:
+    """The tests that failed on this kind, and what the plug-in wrote."""
+    written = folder / kind.name.replace("/", "-")
+    cases = ET.parse(written / "junit.xml").iter("testcase")
     failed = [
         f"{case.get('classname') or case.get('name')}::{case.get('name')}"
         for case in cases
@@ -196,7 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{len(tests)} tests differ between {' and '.join(k.name for k in kinds()[:2])}", flush=True)
         if not tests:
             break
-        failed, rows = _run(kind, tests, folder, options.workers)
+        _run(kind, tests, folder, options.workers)
+        failed, rows = _found(kind, folder)
         runs.append(rows)
         failures[kind.name] = failed
         print(f"{kind.name:20} {len(failed)} failed", *(f"  {name}" for name in failed), sep="\n", flush=True)

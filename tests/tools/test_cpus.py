@@ -74,6 +74,15 @@ def test_what_differs_is_listed_by_its_margin_and_what_fails_is_named(tmp_path: 
     assert listed[0] == "test_close", "half a unit from its limit, moved by one"
     assert set(listed) == {"test_close", "test_far", "test_approximately", "test_arrays"}
 
+    with monkeypatch.context() as patched:  # kinds that ended are read again
+        patched.setattr("subprocess.run", lambda *_, **__: pytest.fail("nothing is left to run"))
+        assert cpus.main([str(path), "--folder", str(tmp_path / "runs")]) == 1
+    assert capsys.readouterr().out == printed
+    monkeypatch.setattr(cpus, "_asked", lambda tests: "other code")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it is run again"))
+    with pytest.raises(pytest.fail.Exception, match="it is run again"):
+        cpus.main([str(path), "--folder", str(tmp_path / "runs")])
+
 
 @pytest.mark.slow
 def test_the_fast_tests_pass_on_every_kind_of_cpu(tmp_path: Path):
