@@ -172,7 +172,6 @@ def _run(kind: Kind, tests: Sequence[str], folder: Path, workers: int) -> None:
     }
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-n", str(workers), "--dist", "loadfile"]
     command += ["-p", "tools.margins", "-o", "enable_assertion_pass_hook=true", "-p", "no:cacheprovider"]
-    command += ["-c", str(ROOT / "pyproject.toml")]
     with (written / "log").open("w", encoding="utf-8") as log:
         command += [f"--junitxml={written / 'junit.xml'}", f"@{written / 'tests'}"]
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)

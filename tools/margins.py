@@ -23,6 +23,7 @@ import torch
 
 __all__ = ["comparisons"]
 
+ROOT = Path(__file__).resolve().parent.parent
 _WRAPPED = re.compile(r"(?:tensor|np\.float\d+|np\.int\d+|array)\(([^(),]+?)(?:, dtype=[\w.]+)?\)")
 """Numbers as torch and NumPy write them."""
 _APPROXIMATE = re.compile(r"^(\S+) == (\S+) ± (\S+)$")
@@ -139,7 +140,8 @@ def _watched(compare: Callable[..., None], *, rtol: float, atol: float) -> Calla
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Remember whose comparisons follow."""
     if _writer is not None:
-        _writer.test = item.nodeid
+        place = item.path.relative_to(ROOT) if item.path.is_relative_to(ROOT) else item.path
+        _writer.test = f"{place}::{item.nodeid.partition('::')[2]}"
 
 
 def pytest_unconfigure() -> None:
