@@ -66,7 +66,7 @@ def test_randomised_response_costs_its_odds():
     report = traced("randomised_response")
     assert report.exit_code == 0
     assert report.pairs[-1].epsilon == pytest.approx(1.0, rel=1e-5)
-    assert 'kind = "noised-labels"' in report.ledger
+    assert "once = true" in report.ledger
     assert "scale = 1.0\n" in report.ledger
 
 

@@ -29,7 +29,7 @@ class TracedKindRow(Row):
 
 
 class PairRow(Row):
-    """The privacy loss of one pair of neighbouring worlds towards one view, exactly."""
+    """The privacy loss of one pair of neighbouring worlds towards one view, exactly or between two bounds."""
 
     unit: str
     view: str
@@ -40,7 +40,9 @@ class PairRow(Row):
     pure: float
     """The ε of choices and of Laplace noise."""
     epsilon: float
-    """Of both, at `delta`."""
+    """Of both, at `delta`: what the messages are made of tells no more."""
+    least: float = 0.0
+    """The ε that the values which are sent as they are tell at least, whoever knows nothing else."""
     reasons: tuple[str, ...]
     """What was not explained; with such a reason there is no figure."""
     accounted: float | None
@@ -60,7 +62,12 @@ class PairRow(Row):
     @property
     def refutes(self) -> bool:
         """Whether this pair alone costs more than is claimed."""
-        return self.claimed is not None and self.explained and self.epsilon > self.claimed * (1 + _ROUNDING)
+        return self.claimed is not None and self.least > self.claimed * (1 + _ROUNDING)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that the messages are made of is sent."""
+        return self.epsilon <= self.least * (1 + _ROUNDING)
 
     @property
     def aim(self) -> float:

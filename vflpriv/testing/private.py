@@ -65,7 +65,7 @@ def _wrong(seen: Seen, epsilon: float, *, proved: bool) -> str | None:
     if row.reasons:
         return f"not everything is explained: {'; '.join(row.reasons)}"
     if row.epsilon > epsilon * (1 + _ROUNDING):
-        return f"a pair of worlds ({row.what}) costs exactly {f.epsilon(row.epsilon)}"
+        return f"a pair of worlds ({row.what}) costs {'exactly' if row.exact else 'at most'} {f.epsilon(row.epsilon)}"
     if not proved or (row.accounted is not None and row.accounted <= epsilon * (1 + _ROUNDING)):
         return None
     if row.open:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from vflpriv.common import formatting as f
@@ -89,7 +90,11 @@ _MESSAGES = (
 
 
 def _pair(row: PairRow) -> str:
-    return f.NOTHING if row.reasons else f.epsilon(row.epsilon)
+    """The exact figure, a bound on it, or nothing."""
+    if row.reasons:
+        least = f.epsilon(row.least)
+        return f.NOTHING if not row.refutes else least if math.isinf(row.least) else f"≥ {least}"
+    return f.epsilon(row.epsilon) if row.exact or not row.epsilon else f"≤ {f.epsilon(row.epsilon)}"
 
 
 def _accounted(row: PairRow) -> str:
@@ -115,9 +120,9 @@ def _outcome(report: TraceReport) -> str:
         return f"bare: {', '.join(bare)}"
     above = [pair for pair in report.pairs if pair.refutes]
     if above:
-        worst = max(above, key=lambda pair: pair.epsilon)
+        worst = max(above, key=lambda pair: pair.least)
         claimed = "" if worst.claimed is None else f", and {f.epsilon(worst.claimed)} is claimed"
-        return f"one pair of worlds costs ε = {f.epsilon(worst.epsilon)}{claimed}"
+        return f"one pair of worlds costs ε {'=' if worst.exact else '≥'} {f.epsilon(worst.least)}{claimed}"
     if any(row.state == "unexplained" for row in report.messages) or not all(pair.explained for pair in report.pairs):
         return "not everything is explained"
     if report.exit_code:

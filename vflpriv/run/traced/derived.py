@@ -54,7 +54,7 @@ class MovedKind:
     once: bool = False
     """Whether noise is drawn in one round alone, though records come again."""
     shared: bool = False
-    """Whether all devices of a round are sent the same."""
+    """Whether what all devices of a round are sent shows the same noised values."""
     reused: bool = False
     """Whether some draw is in several values."""
     gap: float = 0.0
@@ -291,17 +291,21 @@ def _once(shown: Sequence[_Shown]) -> bool:
 
 
 def _shared(shown: Sequence[_Shown]) -> bool:
-    """Whether all devices of a round were sent the same values."""
+    """Whether all devices of a round were sent the same values, or what is made of the same noised ones."""
     rounds: dict[int | None, list[_Shown]] = {}
     for entry in shown:
         rounds.setdefault(entry.message.trail.message.round, []).append(entry)
     several = [own for own in rounds.values() if len(own) > 1]
-    return bool(several) and all(_same(own[0].message, entry.message) for own in several for entry in own[1:])
+    return bool(several) and all(_same(own[0], entry) for own in several for entry in own[1:])
 
 
-def _same(first: MessageState, second: MessageState) -> bool:
-    own, other = first.trail.message, second.trail.message
-    if own.sender != other.sender or own.receivers == other.receivers or list(own.tensors) != list(other.tensors):
+def _same(first: _Shown, second: _Shown) -> bool:
+    own, other = first.message.trail.message, second.message.trail.message
+    if own.sender != other.sender or own.receivers == other.receivers:
+        return False
+    if second.message.state == "sealed" and not (second.meetings or second.choices or second.unplaced):
+        return True
+    if list(own.tensors) != list(other.tensors):
         return False
     return all(identical(own.tensors[name], other.tensors[name]) for name in own.tensors)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vflpriv.audits.flow.curve import PairCurve, of_choices, of_pair
 from vflpriv.audits.flow.observation import MessageState, Observation
 from vflpriv.audits.flow.plain.wire import View
 from vflpriv.audits.flow.tracer.events import Choice, Seal
@@ -41,6 +43,22 @@ class Followed:
     def bare(self) -> bool:
         """Whether the view is sent something that nothing hides."""
         return self.observation.form is not None or any(message.state == "bare" for message in self.shown)
+
+    @property
+    def leak(self) -> str | None:
+        """What tells the worlds apart with certainty though there is noise on it, or None."""
+        seen = self.observation
+        return seen.shown.leak or (None if seen.unknown else seen.loss.leak)
+
+    def least(self, delta: float) -> float:
+        """The ε that the values which are sent as they are tell of this pair, along this transcript."""
+        seen = self.observation
+        if self.bare or self.leak is not None:
+            return math.inf
+        sent = of_choices([choice for choice in seen.choices if choice.exact])
+        parts = [*sent, *(of_pair(pair) for _, pair in seen.shown.pure)]
+        curve = None if math.isinf(seen.shown.mu) else PairCurve.of(seen.shown.mu, parts)
+        return 0.0 if curve is None else curve.epsilon(delta)
 
     @property
     def branches(self) -> list[str]:

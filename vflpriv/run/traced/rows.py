@@ -75,11 +75,11 @@ def pair_row(followed: Followed, budgets: DerivedBudgets, claim: Claim | None) -
     observation, delta = followed.observation, budgets.delta if claim is None else claim.delta
     reasons = [] if followed.bare else _reasons(followed)
     branches = followed.branches
-    loss = observation.loss
+    loss, least = observation.loss, followed.least(delta)
     mu, pure = (math.inf if followed.bare else loss.mu), loss.epsilon
     epsilon = math.inf if math.isinf(mu) else pure + (epsilon_of(mu, delta) if mu > 0 else 0.0)
     if math.isinf(mu) and not followed.bare and not reasons:
-        reasons = [loss.leak or "the noise on some values hides them by no law that is known here"]
+        reasons = [followed.leak or "the noise on some values hides them by no law that is known here"]
     exposure, budget = budgets.budget(followed.unit, followed.view_name, delta)
     accounted: float | None = math.inf if followed.bare else budget.upper
     if reasons or (branches and not followed.bare):
@@ -94,6 +94,7 @@ def pair_row(followed: Followed, budgets: DerivedBudgets, claim: Claim | None) -
         mu=mu,
         pure=pure,
         epsilon=epsilon,
+        least=least,
         reasons=tuple(dict.fromkeys(reasons)),
         accounted=accounted,
         open=tuple(branches) if accounted is None else tuple(_open(followed, exposure, budgets)),

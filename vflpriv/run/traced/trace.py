@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,7 +61,7 @@ def trace_script(
         attacks = _attacks(script, followed, seed)
     kinds = derive(list(traced.kinds), followed)
     budgets = DerivedBudgets(traced, kinds, delta)
-    pairs = [pair_row(own, budgets, _claim(own, claims)) for own in followed]
+    pairs = [_confirmed(traced, own, pair_row(own, budgets, _claim(own, claims)), rounds) for own in followed]
     changes = [line for own, row in _worst(followed, pairs) for line in advice(own, row, budgets, row.aim)]
     return TraceReport(
         tool_version=__version__,
@@ -78,6 +79,14 @@ def trace_script(
         notes=tuple(_notes(script, followed)),
         ledger=derived_ledger(traced, kinds, rounds),
     )
+
+
+def _confirmed(traced: TracedScript, own: Followed, row: PairRow, rounds: int) -> PairRow:
+    """A figure refutes a claim only if a training under other draws has one that does, too."""
+    if not row.refutes or math.isinf(row.least):
+        return row
+    again = follow(replace(traced, seed=traced.seed + 1), own.unit, own.device, own.view, rounds)
+    return row.model_copy(update={"least": min(row.least, again.least(row.delta))})
 
 
 def _followed(
