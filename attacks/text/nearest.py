@@ -15,7 +15,7 @@ from vflpriv.common.seeds import host_generator
 from vflpriv.core.attack import FeatureAuxiliary, Guess, PublishedEncoder
 from vflpriv.core.views import View
 
-__all__ = ["TextLayers", "TextNearest"]
+__all__ = ["TextLayers", "TextNearest", "by_token", "nearest", "states_alone"]
 
 _NUMBERS = 1 << 24
 """Numbers of an encoder's output that are compared at a time."""
@@ -58,13 +58,14 @@ class TextNearest(FeatureInference):
     def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         encoder = auxiliary.published[auxiliary.victim]
         records, rows = _sampled(uplinks_of(view, auxiliary.victim), encoder, auxiliary, self.tokens)
-        tokens = self.read(rows.to(torch.float32), encoder)
+        tokens = self.read(rows.to(torch.float32), encoder, auxiliary)
         return Guess(records, tokens.unsqueeze(0))
 
-    def read(self, rows: Tensor, encoder: PublishedEncoder) -> Tensor:
+    def read(self, rows: Tensor, encoder: PublishedEncoder, auxiliary: FeatureAuxiliary) -> Tensor:
         """(n, T) the tokens of texts of which these rows (n, T · W) were sent."""
-        states = _by_token(rows, encoder)
-        return _nearest(states, encoder, 1)[..., 0].masked_fill((states == 0).all(-1), 0)
+        del auxiliary
+        states = by_token(rows, encoder)
+        return nearest(states, encoder, 1)[..., 0].masked_fill((states == 0).all(-1), 0)
 
 
 @register("attack")
@@ -91,13 +92,17 @@ class TextLayers(TextNearest):
     candidates: ClassVar[int] = 16
     sweeps: ClassVar[int] = 6
 
-    def read(self, rows: Tensor, encoder: PublishedEncoder) -> Tensor:
-        states, guess = _by_token(rows, encoder), super().read(rows, encoder)
+    def start(self, rows: Tensor, encoder: PublishedEncoder, auxiliary: FeatureAuxiliary) -> Tensor:
+        """(n, T) the tokens from which it searches."""
+        return super().read(rows, encoder, auxiliary)
+
+    def read(self, rows: Tensor, encoder: PublishedEncoder, auxiliary: FeatureAuxiliary) -> Tensor:
+        states, guess = by_token(rows, encoder), self.start(rows, encoder, auxiliary)
         padding = guess == 0
         for _ in range(self.sweeps):
-            before, alone = guess.clone(), _alone(guess, encoder)
-            wanted = states - _by_token(encoder.apply(guess), encoder) + alone
-            likely = _nearest(wanted, encoder, self.candidates)
+            before, alone = guess.clone(), states_alone(guess, encoder)
+            wanted = states - by_token(encoder.apply(guess), encoder) + alone
+            likely = nearest(wanted, encoder, self.candidates)
             for place in range(encoder.tokens):
                 guess[:, place] = _best(rows, guess, place, likely[:, place], encoder)
                 guess = guess.masked_fill(padding, 0)
@@ -127,20 +132,20 @@ def _sampled(
     return records, rows / times.unsqueeze(1)
 
 
-def _by_token(rows: Tensor, encoder: PublishedEncoder) -> Tensor:
+def by_token(rows: Tensor, encoder: PublishedEncoder) -> Tensor:
     """(n, T, W) of rows (n, T · W)."""
     states: Tensor = rows.unflatten(1, (encoder.tokens, -1))
     return states
 
 
-def _nearest(states: Tensor, encoder: PublishedEncoder, most: int) -> Tensor:
+def nearest(states: Tensor, encoder: PublishedEncoder, most: int) -> Tensor:
     """(n, T, most) the tokens which as texts of nothing else have the states most like these (n, T, W), best first."""
     wanted = normalize(states, dim=-1).transpose(0, 1)
     tokens = torch.empty(*wanted.shape[:2], 0, dtype=torch.int64, device=states.device)
     likeness = torch.empty(*wanted.shape[:2], 0, device=states.device)
     ids = torch.arange(1, encoder.vocabulary, device=states.device)
     for piece in ids.split(max(1, _NUMBERS // (encoder.tokens * states.shape[-1]))):
-        reference = _by_token(encoder.apply(piece.unsqueeze(1).expand(-1, encoder.tokens)), encoder)
+        reference = by_token(encoder.apply(piece.unsqueeze(1).expand(-1, encoder.tokens)), encoder)
         likeness = torch.cat((likeness, wanted @ normalize(reference, dim=-1).permute(1, 2, 0)), dim=2)
         tokens = torch.cat((tokens, piece.expand(*wanted.shape[:2], -1)), dim=2)
         likeness, order = likeness.topk(min(most, likeness.shape[2]), dim=2)
@@ -148,10 +153,10 @@ def _nearest(states: Tensor, encoder: PublishedEncoder, most: int) -> Tensor:
     return tokens.transpose(0, 1)
 
 
-def _alone(guess: Tensor, encoder: PublishedEncoder) -> Tensor:
+def states_alone(guess: Tensor, encoder: PublishedEncoder) -> Tensor:
     """(n, T, W) the state of every token of these texts (n, T) in a text of nothing but this token."""
     tokens, where = guess.unique(return_inverse=True)
-    states = _by_token(encoder.apply(tokens.unsqueeze(1).expand(-1, encoder.tokens)), encoder)
+    states = by_token(encoder.apply(tokens.unsqueeze(1).expand(-1, encoder.tokens)), encoder)
     return states[where, torch.arange(encoder.tokens, device=guess.device)]
 
 

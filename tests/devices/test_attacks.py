@@ -54,8 +54,9 @@ SPECIAL: dict[str, tuple[str, str, int]] = {
     "label_zo_scalar": ("dpzv-joint", "device(0)", 39),
 }
 """A system and a view in which each attack applies, and the most reads of the device by training, attack and score."""
-ELSEWHERE = {"label_boosting", "text_layers", "text_nearest"}
-ELSEWHERE |= {name for name, kind in available("attack").items() if kind.target == "integrity"}
+ELSEWHERE = {n for n, kind in available("attack").items() if kind.target in ("integrity", "tokens")} | {
+    "label_boosting"
+}
 """Attacks on messages that no engine sends, since recordings are read on the CPU, on texts of an encoder, and those
 that are no `Trials`."""
 ATTACKS = {
