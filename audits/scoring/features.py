@@ -30,12 +30,13 @@ from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.attack import FeatureAttack, FeatureAuxiliary, Guess, KnownModel, PublishedEncoder
 from vflpriv.core.views import View
 
-__all__ = ["NOTHING_TO_SCORE", "Features", "attribute_score", "feature_score"]
+__all__ = ["NOTHING_TO_SCORE", "NO_COLUMN", "Features", "attribute_score", "feature_score", "sensitive"]
 
 _COLUMN_DRAWS = 400
 """Bootstrap draws for the interval of one feature."""
 _SHOWN = 8
 """Records whose pictures are shown."""
+NO_COLUMN = "needs a sensitive column; none is named"
 NOTHING_TO_SCORE = "no guess to score: what is known of the records that it guesses about is the same for all"
 
 
@@ -88,7 +89,7 @@ class Features(Secret):
 
     def refusal(self, attack: FeatureAttack, view: View, auxiliaries: Sequence[FeatureAuxiliary]) -> str | None:
         if attack.target == "attribute" and self.attribute is None:
-            return "needs a sensitive column; none is named"
+            return NO_COLUMN
         refusals = (attack.refusal(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries))
         return next((refusal for refusal in refusals if refusal is not None), None)
 
@@ -120,10 +121,7 @@ class Features(Secret):
     @cached_property
     def _column(self) -> Tensor:
         """The sensitive column as (N,) of 0 and 1."""
-        if not self._block.is_floating_point():
-            return torch.eq(self._block, self.attribute or 0).any(1).long()
-        column = self._block.flatten(1)[:, self.attribute or 0]
-        return (column > (column.min() + column.max()) / 2).long()
+        return sensitive(self._block, self.attribute or 0)
 
     def _unscored(self, auxiliary: FeatureAuxiliary) -> Tensor:
         """The records that were given to the attack, or whose rows are not known."""
@@ -132,6 +130,14 @@ class Features(Secret):
         unknown = torch.ones(len(self._block), dtype=torch.bool)
         unknown[self.records] = False
         return torch.cat((auxiliary.records, unknown.nonzero().flatten().to(auxiliary.records.device)))
+
+
+def sensitive(block: Tensor, column: int) -> Tensor:
+    """(N,) of 0 and 1: whether a value lies above the middle of the column's range, or a text has this token."""
+    if not block.is_floating_point():
+        return torch.eq(block, column).any(1).long()
+    values = block.flatten(1)[:, column]
+    return (values > (values.min() + values.max()) / 2).long()
 
 
 def feature_score(

@@ -9,8 +9,9 @@ from typing import Any
 
 from vflpriv.audits.scoring.attempts import Attempt, Secret
 from vflpriv.audits.scoring.candidates import SHADOW_MODELS, MembershipTraining
-from vflpriv.audits.scoring.features import Features
+from vflpriv.audits.scoring.features import Features, sensitive
 from vflpriv.audits.scoring.labels import LABELS_PER_CLASS, Labels
+from vflpriv.audits.scoring.properties import PropertyTraining
 from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
 from vflpriv.common.devices import precise_device
 from vflpriv.core.attack import Attack, Conduct
@@ -51,11 +52,11 @@ class Trials:
         training: Training | None = None,
         advance: Advance = None,
     ) -> tuple[Attempt, ...]:
-        """Try every attack through every view; those on membership come last.
+        """Try every attack through every view; those on a property and on membership come last.
 
         `training` is one of honest devices with all that the others read (`training`).
         """
-        observing = [attack for attack in attacks if attack.target != "membership"]
+        observing = [attack for attack in attacks if attack.target not in ("membership", "property")]
         attempts: list[Attempt] = []
         if observing:
             training = training or self.training(observing, adversaries, advance=advance)
@@ -65,6 +66,9 @@ class Trials:
                     secret = secrets[attack.target]
                     view = self._dishonest(attack, honest[adversary], secret) or honest[adversary]
                     attempts.append(self._attempt(secret, attack, view, advance))
+        properties = [attack for attack in attacks if attack.target == "property"]
+        if properties:
+            attempts += self._of_property(properties, adversaries, advance)
         guessing = [attack for attack in attacks if attack.target == "membership"]
         if guessing:
             views = self.membership.views(adversaries, advance)
@@ -94,6 +98,19 @@ class Trials:
         return MembershipTraining(
             system=self.system, seeds=self.seeds, pairs=self.pairs, known=self.known, shadow_models=self.shadow_models
         )
+
+    def _of_property(self, attacks: Sequence[Any], adversaries: Sequence[Adversary], advance: Advance) -> list[Attempt]:
+        """Attacks on the share of the victim's records that have the sensitive attribute."""
+        victim = self.system.data.devices - 1 if self.victim is None else self.victim
+        block = self.system.data.blocks[victim]
+        training = PropertyTraining(
+            system=self.system,
+            victim=victim,
+            attribute=None if self.attribute is None else sensitive(block, self.attribute),
+            models=self.shadow_models,
+            confidence=self.confidence,
+        )
+        return training.attempts(attacks, adversaries, needed_kinds(self.system, attacks), advance)
 
     def _attempt(self, secret: Secret, attack: Attack, view: View, advance: Advance) -> Attempt:
         attempt = secret.attempt(attack, view)

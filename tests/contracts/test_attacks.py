@@ -41,7 +41,7 @@ def trained(variant: str, rounds: int = 6):
 def test_it_declares_itself(attack):
     assert attack.name
     assert attack.summary
-    assert attack.target in ("labels", "features", "attribute", "membership", "tokens", "integrity")
+    assert attack.target in ("labels", "features", "attribute", "membership", "tokens", "property", "integrity")
     assert attack.needs
     assert list(inspect.signature(attack.run).parameters) == ["self", "view", "auxiliary"]
     assert isinstance(attack.heavy, bool)

@@ -24,6 +24,7 @@ KNOWS = {
     "membership": {"labels", "membership", "shadows"},
     "tokens": {"published", "records"},
     "integrity": {"target"},
+    "property": {"own-trainings"},
 }
 VARIANTS = {
     "split": "split-concat",

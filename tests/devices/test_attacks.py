@@ -54,7 +54,7 @@ SPECIAL: dict[str, tuple[str, str, int]] = {
     "label_zo_scalar": ("dpzv-joint", "device(0)", 39),
 }
 """A system and a view in which each attack applies, and the most reads of the device by training, attack and score."""
-ELSEWHERE = {n for n, kind in available("attack").items() if kind.target in ("integrity", "tokens")} | {
+ELSEWHERE = {n for n, kind in available("attack").items() if kind.target in ("integrity", "property", "tokens")} | {
     "label_boosting"
 }
 """Attacks on messages that no engine sends, since recordings are read on the CPU, on texts of an encoder, and those

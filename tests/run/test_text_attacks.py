@@ -30,9 +30,9 @@ def config_of(features: dict[str, Any], engine: dict[str, Any] | None = None) ->
 
 def test_texts_are_attacked_by_what_reads_texts_alone() -> None:
     targets = {attack.target for attack in FeaturePlan.of(config_of({}), texts()).attacks}
-    assert targets == {"tokens", "attribute", "membership"}
+    assert targets == {"tokens", "attribute", "property", "membership"}
     targets = {attack.target for attack in FeaturePlan.of(config_of({}), toy_data()).attacks}
-    assert targets == {"features", "attribute", "membership"}
+    assert targets == {"features", "attribute", "property", "membership"}
     assert {kind.target for kind in available("attack").values()} == targets | {"tokens", "labels", "integrity"}
 
 

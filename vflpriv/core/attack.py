@@ -34,6 +34,7 @@ __all__ = [
     "LabelAttack",
     "MembershipAuxiliary",
     "Misreading",
+    "PropertyAuxiliary",
     "PublishedEncoder",
     "ShadowModels",
     "TargetAttack",
@@ -88,8 +89,8 @@ class Attack(Protocol):
     name: str
     summary: str
     target: str
-    """`labels`, `features`, `tokens` (features that are texts), `attribute` (one sensitive column), `membership` or
-    `integrity` (what the trained model predicts)."""
+    """`labels`, `features`, `tokens` (features that are texts), `attribute` (one sensitive column), `property` (how
+    many of a device's records have it), `membership` or `integrity` (what the trained model predicts)."""
     needs: frozenset[str]
     """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
     heavy: bool
@@ -277,12 +278,23 @@ class FeatureAttack(Attack, Protocol):
     """An attack on a device's features, on one column of these, or on membership."""
 
     knows: frozenset[str]
-    """What it must be given: of `records`, `attribute`, `model` and `published`; of membership, of `labels`,
-    `membership` and `shadows`."""
+    """What it must be given: of `records`, `attribute`, `model` and `published`; of a property, `own-trainings`; of
+    membership, of `labels`, `membership` and `shadows`."""
 
     def refusal(self, view: View, auxiliary: Any) -> str | None:
         """Why it cannot be tried on this view with this knowledge, or None."""
         ...
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PropertyAuxiliary:
+    """What an attack on a property of device `victim`'s data knows: what it sees of trainings of its own, replica by
+    replica, and their `coins` (R,), 1 where most records had the attribute. They are on other draws of the same
+    records: it knows all records that the device may have, and not which it has."""
+
+    victim: int
+    own: View
+    coins: Tensor
 
 
 # Membership

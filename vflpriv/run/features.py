@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.scoring.trainings import Training, attempt_work
 from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import available, find
@@ -122,16 +123,16 @@ class FeaturePlan:
 
     @property
     def observing(self) -> list[FeatureAttack]:
-        """The attacks that read a training as those on labels do: all but those on membership."""
-        return [attack for attack in self.attacks if attack.target != "membership"]
+        """The attacks that read a training as those on labels do: all but those on a property and on membership."""
+        return [attack for attack in self.attacks if attack.target not in ("property", "membership")]
 
     def trainings(self, defence: str = NO_DEFENCE, *, shared: bool = False) -> int:
         """How many trainings these attacks need under this defence; `shared` if those on features are given theirs."""
         if not self.applies(defence):
             return 0
-        observing = self.observing
-        shadows = any("shadows" in attack.knows for attack in self.attacks)
-        return bool(observing and not shared) + (len(observing) < len(self.attacks)) + shadows
+        own = {word for attack in self.attacks for word in ("shadows", "own-trainings") if word in attack.knows}
+        guessed = any(attack.target == "membership" for attack in self.attacks)
+        return bool(self.observing and not shared) + guessed + len(own)
 
     def work(self, system: System, defence: str = NO_DEFENCE, *, shared: bool = False) -> int:
         """Replica-rounds of these trainings, attempts included, for the progress bar."""
@@ -157,17 +158,21 @@ class FeaturePlan:
         attempts = trials.run(self.attacks, self.adversaries, training=training, advance=advance)
         budget = partial(budget_fields, self.config.accountant)
         budgets = {who: budget(system, who, Unit.FEATURES) for who in self.adversaries}
+        properties = {who: budget(system, who, Unit.CLIENT) for who in self.adversaries} if self._of_properties else {}
         # Predictions are post-processing of the trained model: the budget of its holder bounds what they tell anyone.
         guessed = any(attempt.target == "membership" for attempt in attempts)
         of_members = budget(trials.membership.trained, _MODEL_HOLDER, Unit.RECORD) if guessed else {}
-        return [
-            feature_cell(
-                {"system": key, "defence": defence}
-                | (of_members if attempt.target == "membership" else budgets[attempt.adversary]),
-                attempt,
-            )
-            for attempt in attempts
-        ]
+
+        def accounted(attempt: Attempt) -> dict[str, Any]:
+            if attempt.target == "membership":
+                return of_members
+            return (properties if attempt.target == "property" else budgets)[attempt.adversary]
+
+        return [feature_cell({"system": key, "defence": defence} | accounted(a), a) for a in attempts]
+
+    @property
+    def _of_properties(self) -> bool:
+        return any(attack.target == "property" for attack in self.attacks)
 
 
 def parse_views(texts: Sequence[str], devices: int) -> list[Adversary]:

@@ -144,7 +144,7 @@ def chosen_attacks(config: LedgerConfig) -> list[Any]:
             expected = "an attack on labels: others are measured by R² or AUC, not by a rate of right guesses"
             raise InputError("ledger.attack_claim.attack", claim.attack, expected)
     # A recording has no published weights beside it, from which texts are read, and cannot be trained anew.
-    others = ("tokens", "integrity")
+    others = ("tokens", "property", "integrity")
     light = {name: kind for name, kind in available("attack").items() if not kind.heavy and kind.target not in others}
     tried = {name: kind for name, kind in light.items() if not getattr(kind, "forges", False)}
     usual = {name: kind for name, kind in tried.items() if made_for(kind, {})}

@@ -45,7 +45,8 @@ class FeatureSection:
         tried = [c for c in cells if c.success is not None]
         self.about_texts = [c for c in tried if c.measure == "tokens"]
         self.about_features = [c for c in tried if c.unit == Unit.FEATURES and c.measure != "tokens"]
-        self.about_membership = [c for c in tried if c.unit != Unit.FEATURES]
+        self.about_properties = [c for c in tried if c.unit == Unit.CLIENT]
+        self.about_membership = [c for c in tried if c.unit not in (Unit.FEATURES, Unit.CLIENT)]
         self.with_pictures = [c for c in self.about_features if c.picture]
         self.victims = tuple(dict.fromkeys(c.victim for c in cells if c.victim is not None))
 
@@ -154,6 +155,12 @@ def _blocks(section: FeatureSection) -> Iterator[d.Block]:
         caption = "Every attempt on texts, intervals below"
         rows = section.about_texts
         yield d.Table(_texts(section), rows, caption=caption, place="texts-every", only=_WRITTEN_OR_PAGE)
+    if section.about_properties:
+        yield d.Heading("Properties", 3, only=_WRITTEN_OR_PAGE)
+        yield d.Paragraph(_PROPERTIES, only=_WRITTEN_OR_PAGE)
+        caption = "Every attempt on a property, intervals below"
+        rows = section.about_properties
+        yield d.Table(_properties(section), rows, caption=caption, place="properties-every", only=_WRITTEN_OR_PAGE)
     if section.about_membership:
         yield d.Heading("Membership", 3, only=_WRITTEN_OR_PAGE)
         yield d.Paragraph(section.membership_note, only=_WRITTEN_OR_PAGE)
@@ -172,6 +179,13 @@ _WRITTEN_OR_PAGE = d.WRITTEN | d.PAGE
 _TEXTS = (
     "Right tokens are a share of all tokens of the texts that were guessed; chance is the share of the commonest one. "
     "Of a whole text every token is right. ROUGE-L is the F-measure of the longest common subsequence."
+)
+
+
+_PROPERTIES = (
+    "Of each training a fair coin decided whether a quarter or three quarters of the records have the sensitive "
+    "attribute, and as many of each label. ε is that of the whole block of a device: one for a record does not hide "
+    "what most records share."
 )
 
 
@@ -283,6 +297,15 @@ def _membership(section: FeatureSection) -> list[d.Column]:
         *_with_interval("Found at 1 % errors", "found", "found_low", "found_high"),
         *_with_interval("Found at 0.1 % errors", "rarely_found", "rarely_found_low", "rarely_found_high"),
         d.Column(">Candidates", lambda c: f.count(c.guesses)),
+    ]
+
+
+def _properties(section: FeatureSection) -> list[d.Column]:
+    return [
+        *_names(section, "client"),
+        *_with_interval("AUC", "success", "success_low", "success_high", leaks=True),
+        d.Column(">Chance", lambda c: number(c.chance)),
+        d.Column(">Trainings", lambda c: f.count(c.guesses)),
     ]
 
 

@@ -63,7 +63,7 @@ def feature_cell(fields: Mapping[str, Any], attempt: Attempt) -> FeatureCell:
     )
 
 
-_MEASURES = {"membership": {"measure": "AUC"}, "tokens": {"measure": "tokens"}}
+_MEASURES = {"membership": {"measure": "AUC"}, "property": {"measure": "AUC"}, "tokens": {"measure": "tokens"}}
 """What an attack that was not tried would have been measured by, where that is not R²."""
 
 
