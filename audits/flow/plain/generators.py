@@ -82,8 +82,8 @@ def _state(generator: Any) -> bytes | None:
     if isinstance(generator, random.Random):
         return marshal.dumps(generator.getstate())
     if isinstance(generator, LEGACY):
-        _, key, *rest = generator.get_state()
-        return bytes(key) + repr(rest).encode()  # type: ignore[arg-type]
+        _, key, *place = generator.get_state()
+        return bytes(key) + repr(place).encode()  # type: ignore[arg-type]
     return _bytes(generator.bit_generator.state)
 
 
@@ -104,7 +104,7 @@ def _number(seed: Any) -> int | None:
     if isinstance(seed, str | bytes | bytearray):
         return int.from_bytes(seed.encode() if isinstance(seed, str) else seed, "big")
     try:
-        words = [int(word) for word in np.asarray(seed, dtype=object).reshape(-1)]
+        parts = [int(part) for part in np.asarray(seed, dtype=object).reshape(-1)]
     except (TypeError, ValueError):
         return None
-    return sum(abs(word) << (32 * place) for place, word in enumerate(words))
+    return sum(abs(part) << (32 * place) for place, part in enumerate(parts))
