@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -23,10 +22,10 @@ from torch import Tensor
 from vflpriv.audits.flow.draws.families import EXPONENTIAL, FAMILIES, GEOMETRIC, LAPLACE, NORMAL, STEPS
 from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.tracer.events import Choice, Seal
+from vflpriv.common.random import WholeSteps
 from vflpriv.core.law import Pair
 from vflpriv.laws import Laplace
 from vflpriv.laws.discrete_laplace import DiscreteLaplacePair
-from vflpriv.laws.grid import GridLaw
 
 __all__ = ["Loss", "privacy_loss"]
 
@@ -209,15 +208,13 @@ def _of_two_geometric(loss: Loss, hidden: _Entries, left: Tensor, opposed: Tenso
         left[entry] = False
 
 
-def _in_steps(loss: Loss, gap: float, step: float, law: object) -> None:
+def _in_steps(loss: Loss, gap: float, step: float, law: WholeSteps | float | None) -> None:
     """The pair of noise of whole steps on a gap of whole steps."""
     steps = abs(gap / step)
-    if not isinstance(law, GridLaw) or abs(steps - round(steps)) > _OFF_GRID * max(1.0, steps):
+    if law is None or isinstance(law, float) or abs(steps - round(steps)) > _OFF_GRID * max(1.0, steps):
         loss.unknown.append("a value lies off the grid of its noise: its last digits are not hidden")
         return
-    # In steps of 1, of one entry that lies on the grid.
-    in_steps: Any = replace(law.scaled(1 / law.step), step=1.0, entries=1, rounds=False)  # type: ignore[type-var]
-    pair: Pair = in_steps.pair(float(round(steps)))
+    pair: Pair = law.pair_of(round(steps))
     if math.isfinite(pair.pure_epsilon):
         loss.pure.append((pair.pure_epsilon, pair))
     else:

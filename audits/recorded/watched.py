@@ -11,7 +11,6 @@ from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.systems import Offer
-from vflpriv.laws.labels.law import LabelLaw
 
 __all__ = ["WatchedAudit"]
 
@@ -57,13 +56,13 @@ def _labels(source: Any) -> Iterator[str]:
     compared, different = head.labels_compared, head.labels_different
     if not different:
         return
-    laws = [r.noise for r in source.ledger.releases if isinstance(r.noise, LabelLaw)]
+    kept = [r.noise.kept(head.classes or 2) for r in source.ledger.releases]
     seen = f"{different} of {compared} records had another label in the loss than the one that was recorded"
-    if not laws:
+    shares = [1 - share for share in kept if share is not None]
+    if not shares:
         yield f"{seen}: the ids are wrong, or the ledger lacks noise on labels"
         return
-    shares = [1 - law.kept(head.classes) for law in laws if hasattr(law, "kept") and head.classes]
-    if shares and not any(_fits(different, compared, share) for share in shares):
+    if head.classes and not any(_fits(different, compared, share) for share in shares):
         yield f"{seen}, {percent(different / compared)}; the noise in the ledger changes {percent(shares[0])}"
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -28,7 +28,31 @@ from vflpriv.common.seeds import STREAMS, SecretKey, derive
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Answered", "Answers", "Drawn", "Randomness", "SecretStream", "Stream", "announced", "answered", "listening"]
+    from vflpriv.common.numerics import Floats
+
+__all__ = [
+    "Answered",
+    "Answers",
+    "Drawn",
+    "Randomness",
+    "SecretStream",
+    "Stream",
+    "WholeSteps",
+    "announced",
+    "answered",
+    "listening",
+]
+
+
+class WholeSteps(Protocol):
+    """A law of whole numbers, which are counted in steps."""
+
+    @property
+    def probabilities(self) -> Floats:
+        """P[0], P[1], …, each of one sign."""
+
+    def pair_of(self, steps: int) -> Any:
+        """What tells two values apart that lie so many steps from each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +68,7 @@ class Drawn:
     """The values are whole multiples of it, up to the rounding of a double; 0 where they need not be."""
     parts: Sequence[tuple[object, float]] = ()
     """Where it is a sum of independent draws that are also in other sums: the path of each, and its factor."""
-    noise: object = None
+    noise: WholeSteps | None = None
     """The law itself where its values are its steps."""
 
 

@@ -306,6 +306,10 @@ class Law(ABC):
         """A bound on P[the summed sizes of so many independent noises are at most this]."""
         raise NotImplementedError(f"values with the law {self} have no size")
 
+    def kept(self, classes: int) -> float | None:
+        """Of a law of label noise, the probability that the likeliest of so many labels is the true one; else None."""
+        return None
+
     def table(self, inputs: int) -> Floats | None:
         """P[output | input], (inputs, outputs), of a law with finitely many outputs; None of all others."""
         return None

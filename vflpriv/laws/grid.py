@@ -19,7 +19,7 @@ from vflpriv.common import philox
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import announced
-from vflpriv.core.law import Draws, Law
+from vflpriv.core.law import Draws, Law, Pair
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,6 +114,12 @@ class GridLaw(Law):
     def probabilities(self) -> Floats:
         """P[noise = 0], P[noise = 1 step], …, each of one sign."""
         return _probabilities(self)
+
+    def pair_of(self, steps: int) -> Pair:
+        """The pair of one entry on the grid in two worlds that are so many steps apart."""
+        own: Any = self.scaled(1 / self.step)
+        law: Law = replace(own, step=1.0, entries=1, rounds=False)
+        return law.pair(float(steps))
 
     @property
     def deviation(self) -> float:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.draws.families import FAMILIES, Family
+from vflpriv.common.random import WholeSteps
 
 __all__ = ["Draws", "RecognisedDraws", "fingerprint"]
 
@@ -84,7 +85,7 @@ class Draws:
         self._recognised: list[RecognisedDraws] = []
         self._values: dict[int, Tensor] = {}
         self._grids: dict[int, float] = {}
-        self._laws: dict[int, object] = {}
+        self._laws: dict[int, WholeSteps | float | None] = {}
         self.repeated = 0
         self.constant = 0
 
@@ -125,8 +126,8 @@ class Draws:
         _, start, count = self._states.get(state, ("", 0, 0))
         return torch.arange(start, start + count)
 
-    def on_grid(self, columns: Tensor, step: float, law: object) -> None:
-        """Draws that are whole multiples of a step, with a law of their own where they are counted in steps."""
+    def on_grid(self, columns: Tensor, step: float, law: WholeSteps | float | None) -> None:
+        """Draws that are whole multiples of a step; the law or the rate of those that are counted in steps."""
         for start in torch.unique(torch.tensor(self._starts)[self._blocks(columns)]).tolist():
             self._grids[start], self._laws[start] = step, law
 
@@ -135,8 +136,8 @@ class Draws:
         starts = torch.tensor(self._starts)[self._blocks(columns)]
         return starts.double().apply_(lambda start: self._grids.get(int(start), 0.0))
 
-    def law(self, column: int) -> object:
-        """The law of a draw that is counted in steps."""
+    def law(self, column: int) -> WholeSteps | float | None:
+        """The law or the rate of a draw that is counted in steps."""
         return self._laws.get(self._starts[bisect_right(self._starts, column) - 1])
 
     def _constant(self, value: Tensor) -> bool:

@@ -22,7 +22,6 @@ from vflpriv.audits.flow.tracer.following import Following
 from vflpriv.audits.flow.tracer.sampling import enter_draw
 from vflpriv.audits.flow.tracer.storages import NOTHING, whole
 from vflpriv.common.random import Answered, Answers, Drawn
-from vflpriv.laws.grid import GridLaw
 
 __all__ = ["Announcements"]
 
@@ -81,7 +80,7 @@ class Announcements:
         if not (trace.sources or trace.early):
             return
         trace.draws.seed(None)
-        family = STEPS if isinstance(drawn.noise, GridLaw) else _STREAMS.get(drawn.law)
+        family = _STREAMS.get(drawn.law) if drawn.noise is None else STEPS
         if family is None:
             # Of a law that is not followed: whatever it reaches is not explained.
             trace.mark(drawn.values, NOTHING, NOTHING, masked=False).opaque = no_columns()
@@ -119,7 +118,7 @@ class Announcements:
         """Announced draws that do not look like their law are noted: nothing rests on them then."""
         values = drawn.values.detach().double()
         fit = self._fits.setdefault(drawn.law, _Fit())
-        if isinstance(drawn.noise, GridLaw):
+        if drawn.noise is not None:
             mass = torch.from_numpy(drawn.noise.probabilities)
             size = values.abs().long().clamp(max=len(mass) - 1).reshape(-1)
             beyond = mass.flip(0).cumsum(0).flip(0)

@@ -30,7 +30,6 @@ from vflpriv.run.registered import check_tables
 from vflpriv.run.traced.declared import as_seen, differences
 from vflpriv.run.traced.derived import derive
 from vflpriv.run.traced.followed import Followed
-from vflpriv.run.traced.recording import record_script
 from vflpriv.run.traced.script import Script
 from vflpriv.run.traced.training import TracedScript
 from vflpriv.run.traced.view import enough_rounds, followed_by
@@ -140,7 +139,7 @@ def audit_script(
         first = Task(bar, None)
         first.stage(f"{script.name}: one run is recorded")
         traced = TracedScript.of(script, config.seed)
-        record_script(script, Path(folder), config.seed)
+        script.record(Path(folder), config.seed)
         first.stage(f"{script.name}: its ledger is compared with what is seen")
         seen = _compared(traced, config)
         source = ScriptTraining.of(read_recording(Path(folder), seen.ledger), traced)

@@ -26,11 +26,13 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from vflpriv.audits.flow.plain.twins import seeded
 from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.common.files import regular
 from vflpriv.errors import InputError
 from vflpriv.recording.elsewhere import WireMaker, wires_made_by
+from vflpriv.recording.recorder import RecordingWire
 from vflpriv.run.traced.wire import Ended
 
 __all__ = ["Script", "find_script"]
@@ -76,6 +78,25 @@ class Script:
                 raise InputError("script", self.name, f"a script that ends; it stops with {stopped.code!r}") from None
         except Exception as error:
             raise InputError("script", self.name, f"a script without errors: {self._line(error)}") from error
+
+    def record(self, folder: Path, seed: int) -> None:
+        """Run it, and keep what it sends in a folder of this tool's own."""
+        wires: list[RecordingWire] = []
+
+        def maker(**head: Any) -> RecordingWire:
+            if wires:
+                raise InputError("script", self.name, "a script that makes one wire; this one makes several")
+            wires.append(RecordingWire(folder, **head | {"name": self.name}))
+            return wires[0]
+
+        try:
+            with seeded(seed):
+                self.run(maker)
+            for wire in wires:
+                wire.finish()
+        finally:
+            for wire in wires:
+                wire.abandon()
 
     def _line(self, error: Exception) -> str:
         said = " ".join(str(error).split())

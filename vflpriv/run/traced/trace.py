@@ -25,7 +25,6 @@ from vflpriv.run.traced.declared import differences
 from vflpriv.run.traced.derived import derive
 from vflpriv.run.traced.followed import Followed
 from vflpriv.run.traced.ledger import derived_ledger
-from vflpriv.run.traced.recording import record_script
 from vflpriv.run.traced.rows import advice, kind_rows, pair_row
 from vflpriv.run.traced.script import Script
 from vflpriv.run.traced.training import TracedScript
@@ -156,7 +155,7 @@ def _attacks(script: Script, followed: Sequence[Followed], seed: int) -> tuple[T
     if not bare:
         return ()
     with TemporaryDirectory(prefix="vflpriv-") as folder:
-        record_script(script, Path(folder), seed)
+        script.record(Path(folder), seed)
         attempts = label_attempts(
             read_recording(Path(folder), LedgerConfig()), [Adversary.parse(view) for view in dict.fromkeys(bare)]
         )
