@@ -92,21 +92,21 @@ def _sentence(row: dict[str, Any]) -> Sentence:
 
 def find(sentence: Sentence, results: Path = RESULTS) -> Found:
     """The figures of a sentence, and its verdict; none where a reason stands why they do not decide."""
-    found = _CHECKS[sentence.check](sentence.settings, results)
+    outcome = _CHECKS[sentence.check](sentence.settings, results)
     reason = sentence.settings.get("not_comparable")
     if reason is None:
-        return found
-    return replace(found, verdict=NOT_COMPARABLE, shown_by=f"{found.shown_by}: {reason}")
+        return outcome
+    return replace(outcome, verdict=NOT_COMPARABLE, shown_by=f"{outcome.shown_by}: {reason}")
 
 
 def verdicts_page(path: Path = SENTENCES, results: Path = RESULTS) -> str:
     """The page: an overview, then a table for each paper."""
-    found = [(sentence, find(sentence, results)) for sentence in sentences(path)]
-    parts = [_PAGE, _overview(found)]
+    outcomes = [(sentence, find(sentence, results)) for sentence in sentences(path)]
+    parts = [_PAGE, _overview(outcomes)]
     for paper, anchor in PAPERS.items():
         rows = [
             (s.place, s.says, s.confirms, outcome.figures, f"**{outcome.verdict}**", outcome.shown_by)
-            for s, outcome in found
+            for s, outcome in outcomes
             if s.paper == paper
         ]
         if rows:
@@ -114,9 +114,9 @@ def verdicts_page(path: Path = SENTENCES, results: Path = RESULTS) -> str:
     return "\n".join(parts)
 
 
-def _overview(found: Sequence[tuple[Sentence, Found]]) -> str:
+def _overview(outcomes: Sequence[tuple[Sentence, Found]]) -> str:
     order = (CONFIRMED, CONTRADICTED, UNDECIDED, NOT_COMPARABLE, NOT_RUN)
-    counts = {paper: Counter(o.verdict for s, o in found if s.paper == paper) for paper in PAPERS}
+    counts = {paper: Counter(o.verdict for s, o in outcomes if s.paper == paper) for paper in PAPERS}
     rows = [(paper, *(count[verdict] for verdict in order)) for paper, count in counts.items() if count]
     return table(("paper", *order), rows)
 
