@@ -60,6 +60,11 @@ class Following(TorchDispatchMode):
         self.blamed = ""
         """The last operation after which nothing was known any more."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Wrapping operations for the compiler loads it, which takes two seconds.
+        return False
+
     def private(self, values: Tensor, *, axis: int, positive: bool = False) -> Tensor:
         """The private value: any data, one record along the axis."""
         with torch.utils._python_dispatch._disable_current_modes():

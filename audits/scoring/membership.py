@@ -19,8 +19,7 @@ from vflpriv.audits.scoring.attempts import Secret
 from vflpriv.audits.scoring.score import MEMBERSHIP, Figure, Score, scored
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.resampling import auc_interval
-from vflpriv.common.lazy import stats
-from vflpriv.common.numerics import Floats
+from vflpriv.common.numerics import Floats, binomial_quantile
 from vflpriv.core.attack import FeatureAttack, Guess, MembershipAuxiliary, ShadowModels
 from vflpriv.core.views import View
 
@@ -109,7 +108,7 @@ def found_at_few_errors(
         return None
     falling, level = np.sort(others)[::-1], (1 - confidence) / 4
     # How many others exceed the quantile is Binomial(n, rate): it lies below the `before`-th and above the `after`-th.
-    after, before = int(stats.binom.ppf(1 - level, count, rate)) + 1, int(stats.binom.ppf(level, count, rate))
+    after, before = binomial_quantile(1 - level, count, rate) + 1, binomial_quantile(level, count, rate)
     below = falling[after - 1] if after <= count else -np.inf
     above = falling[before - 1] if before >= 1 else np.inf
     low, high = (interval(int((members > cut).sum()), len(members), 1 - 2 * level) for cut in (above, below))

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from scipy.special import ndtri
+
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
-from vflpriv.common.lazy import stats
 
 __all__ = ["AUC", "MEMBERSHIP", "R2", "SHARE", "TOKENS", "Column", "Figure", "Measure", "Score", "mean_score", "scored"]
 
@@ -160,9 +161,7 @@ def _mean(
         interval = mean_interval(values, confidence, (least, 1.0), grain=grain)
         return Figure(*interval, mean_error(values, grain=grain))
     # The seeds share their records, so that the errors over records do not average out.
-    over_records = sum(f.high - f.low for f in figures) / (
-        2 * float(stats.norm.ppf(0.5 + confidence / 2)) * len(figures)
-    )
+    over_records = sum(f.high - f.low for f in figures) / (2 * float(ndtri(0.5 + confidence / 2)) * len(figures))
     if len(figures) == 1:
         only = figures[0]
         return Figure(only.value, only.low, only.high, over_records)

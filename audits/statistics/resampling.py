@@ -10,10 +10,9 @@ from itertools import islice
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtri
 from torch import Tensor
 
-from vflpriv.common.lazy import stats
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 
@@ -104,7 +103,7 @@ def auc_interval(zeros: Tensor, ones: Tensor, confidence: float) -> tuple[float,
         reach = tail ** (1 / max(1, pairs))
         return value, (reach if value == 1.0 else 0.0), (1 - reach if value == 0.0 else 1.0)
     variance = float(of_ones.var() / len(ones) + under_zeros.var() / len(zeros))
-    reach = float(stats.norm.ppf(1 - tail)) * math.sqrt(variance) / (value * (1 - value))
+    reach = float(ndtri(1 - tail)) * math.sqrt(variance) / (value * (1 - value))
     return value, float(expit(logit(value) - reach)), float(expit(logit(value) + reach))
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import ndtr, stdtr, stdtrit
 
-from vflpriv.common.lazy import stats
 from vflpriv.common.numerics import Floats
 
 __all__ = ["holm_adjusted", "mean_error", "mean_interval", "p_value_above", "smallest"]
@@ -24,7 +24,7 @@ def mean_interval(
     mean, error = sum(values) / len(values), mean_error(values, grain=grain)
     if error is None:
         return mean, *limits
-    reach = float(stats.t.ppf(0.5 + confidence / 2, len(values) - 1)) * error
+    reach = float(stdtrit(len(values) - 1, 0.5 + confidence / 2)) * error
     return mean, max(limits[0], mean - reach), min(limits[1], mean + reach)
 
 
@@ -58,7 +58,7 @@ def p_value_above(mean: float, error: float | None, bound: float, count: int) ->
     if error == 0:
         return 0.0
     distance = (mean - bound) / error
-    return 2 * float(stats.t.sf(distance, count - 1) if count > 1 else stats.norm.sf(distance))
+    return 2 * float(stdtr(count - 1, -distance) if count > 1 else ndtr(-distance))
 
 
 def holm_adjusted(p_values: Sequence[float]) -> list[float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from vflpriv.common.lazy import no_grad, torch
+from vflpriv.common.lazy import gradients_along, no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
@@ -121,7 +121,7 @@ class Czofo(ZoEngine):
         factor = self.width if s.direction == "sphere" else 1
         scale = factor / (s.perturbations * s.smoothing * self.schedule.batch_size)
         estimate = torch.einsum("rnb,rnbe->rbe", reply["differences"], self._directions) * scale
-        gradient = torch.autograd.grad(self._output, list(self._leaves.values()), estimate)
+        gradient = gradients_along(self._output, list(self._leaves.values()), estimate)
         descend(
             self.bottom_parameters[m],
             dict(zip(self._leaves, gradient, strict=True)),

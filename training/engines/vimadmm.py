@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from vflpriv.common.lazy import no_grad, torch
+from vflpriv.common.lazy import gradients_along, no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.engine import Importance
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, Reused, pull, pull_through, residuals
@@ -127,7 +127,7 @@ class Vimadmm(AdmmEngine):
                 leaf = embedding.detach().requires_grad_()
                 own = self.head.apply({**head, **masks}, leaf)
             pulled = pull(own.detach(), reply["duals"], reply["residuals"], penalty=s.penalty)
-            return torch.autograd.grad(own, leaf, pulled / self.schedule.batch_size)[0]
+            return gradients_along(own, [leaf], pulled / self.schedule.batch_size)[0]
 
         # All at once: a step's masks are drawn for all devices.
         self.descend_group(group, slope, together=True)

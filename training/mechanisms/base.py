@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vflpriv.common.lazy import torch
+from vflpriv.common.lazy import gradients_along, torch
 from vflpriv.common.random import Stream
 from vflpriv.core.engine import Contributions, Probe, Rows
 from vflpriv.core.law import Draws, Law
@@ -65,7 +65,7 @@ class Mechanism(ABC):
         with torch.enable_grad():
             leaf = values.detach().requires_grad_()
             noiseless = self.noiseless(leaf)
-        return torch.autograd.grad(noiseless, leaf, gradient)[0]
+        return gradients_along(noiseless, [leaf], gradient)[0]
 
     @property
     @abstractmethod

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vflpriv.common.lazy import torch
+from vflpriv.common.lazy import gradients_along, torch
 from vflpriv.common.random import Stream
 from vflpriv.training.models.base import Mlp, Model, Parameters, affine, is_narrow, product, size_of
 
@@ -431,15 +431,19 @@ class _OfMlp(Nearby):
 
     def _back_to_first(self, slope: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The gradient by the first layer's sums, and by the parameters that follow it."""
-        if len(self._parameters) == 2 and not self._model.activate:
-            return slope(self._centre()), {}
-        further = [name for name in self._parameters if name not in ("weight0", "bias0")]
-        with torch.enable_grad():
-            leaves = {name: self._parameters[name].detach().requires_grad_() for name in further}
-            sums = self._centre().detach().requires_grad_()
-            outputs = self._model.after_first(leaves, sums)
-        upstream, *by_leaf = torch.autograd.grad(outputs, [sums, *leaves.values()], slope(outputs.detach()))
-        return upstream, dict(zip(leaves, by_leaf, strict=True))
+        sums, active = [self._centre()], []
+        for layer in range(1, len(self._parameters) // 2):
+            active.append(torch.relu(sums[-1]))
+            sums.append(affine(self._parameters[f"weight{layer}"], self._parameters[f"bias{layer}"], active[-1]))
+        upstream = slope(torch.relu(sums[-1]) if self._model.activate else sums[-1])
+        upstream = torch.where(sums[-1] > 0, upstream, 0.0) if self._model.activate else upstream
+        further: dict[str, Tensor] = {}
+        for layer in range(len(sums) - 1, 0, -1):
+            further[f"weight{layer}"] = torch.bmm(upstream, active[layer - 1].transpose(1, 2)).transpose(1, 2)
+            further[f"bias{layer}"] = upstream.sum(2)
+            upstream = torch.bmm(self._parameters[f"weight{layer}"], upstream)
+            upstream = torch.where(sums[layer - 1] > 0, upstream, 0.0)
+        return upstream, further
 
     def _centre(self) -> Tensor:
         """W x + b."""
@@ -496,7 +500,7 @@ class _OfAny(Nearby):
         with torch.enable_grad():
             leaves = {name: value.detach().requires_grad_() for name, value in self._parameters.items()}
             outputs = self._outputs(leaves, self._inputs)
-        gradients = torch.autograd.grad(outputs, list(leaves.values()), slope(outputs.detach()))
+        gradients = gradients_along(outputs, list(leaves.values()), slope(outputs.detach()))
         return dict(zip(leaves, gradients, strict=True))
 
     def _outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vflpriv.common.lazy import no_grad, torch
+from vflpriv.common.lazy import gradients_along, no_grad, torch
 from vflpriv.training.models.base import Model, Parameters, descend
 from vflpriv.training.models.layers import LayersPass, Sgd, Slope, empty_rows
 from vflpriv.training.models.mlp import FusedMlp
@@ -130,14 +130,14 @@ class _Differentiated(Pass):
             if step:
                 self._forward()
             by_outputs = slope(slice(0, len(self.outputs)), step, self.outputs)
-            self._descend(torch.autograd.grad(self._graph, list(self._leaves.values()), by_outputs), velocity, sgd)
+            self._descend(gradients_along(self._graph, list(self._leaves.values()), by_outputs), velocity, sgd)
 
     def by_inputs(self, by_outputs: Tensor) -> Tensor:
-        return torch.autograd.grad(self._graph, self._inputs, by_outputs)[0]
+        return gradients_along(self._graph, [self._inputs], by_outputs)[0]
 
     def descend_and_return(self, by_outputs: Tensor, velocity: dict[str, Tensor], sgd: Sgd) -> Tensor:
         leaves = [self._inputs, *self._leaves.values()]
-        by_inputs, *gradients = torch.autograd.grad(self._graph, leaves, by_outputs)
+        by_inputs, *gradients = gradients_along(self._graph, leaves, by_outputs)
         self._descend(gradients, velocity, sgd)
         return by_inputs
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
+from vflpriv.common.lazy import gradients_along
+
 __all__ = ["Adam", "FlatAdam", "Packed", "padding"]
 
 _FIRST, _SECOND, _FLOOR = 0.9, 0.999, 1e-8
@@ -83,7 +85,7 @@ class FlatAdam:
             steps = [torch.ones_like(t).mul_(rate).flatten() for t, rate in zip(self._tensors, rates, strict=True)]
         self._adam = Adam(self.values, torch.cat((*steps, self._end)))
 
-    def step(self, outputs: Tensor, slope: Tensor | None = None) -> None:
+    def step(self, outputs: Tensor, slope: Tensor | float = 1.0) -> None:
         """Differentiate a loss by all tensors, and move them: the loss itself, or outputs with its slope by them."""
-        gradients = torch.autograd.grad(outputs, self._tensors, slope)
+        gradients = gradients_along(outputs, self._tensors, slope)
         self._adam.step(torch.cat((*(g.flatten() for g in gradients), self._end)))

@@ -6,11 +6,11 @@ import random
 import secrets
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -84,6 +84,7 @@ def _unlike(*_: Any, **__: Any) -> HostLaw:
 
 
 _PLAIN = 1 << 62
+_INHERITED = object()
 _METHOD = object()
 _STANDARD = sysconfig.get_paths()["stdlib"]
 
@@ -195,21 +196,36 @@ def host_draws(listener: Listener) -> Iterator[None]:
     def made(seed: Any = None) -> Any:
         return generator(default_rng(seed).bit_generator)
 
-    with ExitStack() as stack:
-        stack.enter_context(told.seeds.kept())
-        stack.enter_context(patch.object(np.random, "default_rng", made))
-        stack.enter_context(patch.object(np.random, "Generator", generator))
-        stack.enter_context(patch.object(np.random, "RandomState", legacy))
-        # Other libraries draw from the global generator itself.
-        bits = generator_of(np.random)._bit_generator
-        stack.enter_context(patch.object(np.random.mtrand, "_rand", legacy(bits)))
-        for module, laws in ((np.random, _LEGACY), (random, _PYTHON), (secrets, _SECRETS)):
-            for name, law in laws.items():
-                wrapped = told.wrapped(getattr(module, name), name, law, of=generator_of(module))
-                stack.enter_context(patch.object(module, name, wrapped))
-        for name, law in _PYTHON.items():
-            for kind in (random.Random, random.SystemRandom):
-                if name in kind.__dict__ or name == "random":
-                    wrapped = told.wrapped(getattr(kind, name), name, law, of=_METHOD)
-                    stack.enter_context(patch.object(kind, name, wrapped))
+    # Not `mock.patch`: its hundred patches take longer than a short program. Other libraries draw from the global
+    # generator itself.
+    bits = generator_of(np.random)._bit_generator
+    own: list[tuple[Any, str, Any]] = [
+        (np.random, "default_rng", made),
+        (np.random, "Generator", generator),
+        (np.random, "RandomState", legacy),
+        (np.random.mtrand, "_rand", legacy(bits)),
+    ]
+    for module, laws in ((np.random, _LEGACY), (random, _PYTHON), (secrets, _SECRETS)):
+        wraps = partial(told.wrapped, of=generator_of(module))
+        own += [(module, name, wraps(getattr(module, name), name, law)) for name, law in laws.items()]
+    for kind in (random.Random, random.SystemRandom):
+        names = [name for name in _PYTHON if name in kind.__dict__ or name == "random"]
+        own += [(kind, name, told.wrapped(getattr(kind, name), name, _PYTHON[name], of=_METHOD)) for name in names]
+    with told.seeds.kept(), _put(own):
         yield
+
+
+@contextmanager
+def _put(values: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Give these owners other attributes, and then their own again."""
+    before = [(owner, name, owner.__dict__.get(name, _INHERITED)) for owner, name, _ in values]
+    try:
+        for owner, name, value in values:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            if value is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)

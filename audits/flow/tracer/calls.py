@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +47,11 @@ class Call:
             self._take(value, place in places)
         for name, value in kwargs.items():
             self._take(value, name in names)
+
+    @property
+    def shape(self) -> torch.Size:
+        """To which its tensors are broadcast; torch's own function for it loads a computer algebra system."""
+        return torch.Size(np.broadcast_shapes(*[tensor.shape for tensor in self.tensors]))
 
     def _take(self, value: Any, written: bool) -> None:
         if isinstance(value, Tensor):

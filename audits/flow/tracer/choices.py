@@ -52,7 +52,7 @@ def through(trace: Following, call: Call, states: Sequence[State | None]) -> Any
     """A pointwise operation on coins, run once for every outcome; None where that is not what it is."""
     if any(s is not None and s.random and s.coin is None for s in states):
         return None
-    shape = torch.broadcast_shapes(*[tensor.shape for tensor in call.tensors])
+    shape = call.shape
     if shape.numel() > _MOST_ELEMENTS:
         return None
     if call.written and (call.tensors[call.written[0]].shape != shape or not whole(call.tensors[call.written[0]])):
@@ -238,7 +238,7 @@ def compared(trace: Following, call: Call, states: Sequence[State | None]) -> An
     family = trace.draws.family(state.recipe.columns.reshape(-1)) if len(state.recipe.columns) else None
     if family is None or family is DISCRETE or not _of_storage(state.recipe, tensor):
         return None
-    shape = torch.broadcast_shapes(*[t.shape for t in call.tensors])
+    shape = call.shape
     recipe = state.recipe.at(elements(tensor).reshape(tensor.shape).expand(shape).reshape(-1))
     spread = [
         None if number == random[0] else _spread(trace, t, s, shape)

@@ -328,7 +328,7 @@ class Trace(Following, TorchDispatchMode):
             return None
         if not all(s is None or not s.random or s.recipe is not None for s in states):
             return None
-        shape = torch.broadcast_shapes(*[tensor.shape for tensor in call.tensors])
+        shape = call.shape
         if shape.numel() > _RECIPE_ELEMENTS or any(t.is_complex() for t in call.tensors):
             return None
         operands: list[Recipe | Tensor | None] = []
