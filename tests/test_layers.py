@@ -248,3 +248,17 @@ def test_commands_that_do_not_train_run_without_torch(tmp_path: Path) -> None:
         tmp_path,
     )
     assert list((tmp_path / "curves").iterdir())
+
+
+@pytest.mark.slow
+def test_an_audit_loads_no_compiler_and_no_computer_algebra(tmp_path: Path) -> None:
+    """torch brings both where it is asked in the usual way: together they are half of a small audit."""
+    program = (
+        "import sys\n"
+        "from vflpriv.cli.main import run\n"
+        "run('audit --only dpzv-joint --set system.0.engine.rounds=8 --set system.0.audit.trials=50'.split())\n"
+        "heavy = {'torch._dynamo', 'sympy', 'scipy.stats', 'sklearn.base'}\n"
+        "sys.exit(' '.join(heavy & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-500:]} {done.stderr[-500:]}"

@@ -18,6 +18,8 @@ __all__ = ["LearnedScore", "Validation", "held_out_errors", "learn"]
 _FEW = 10
 _TREES = 60
 _FOLDS = 4
+_OF_TREES = 64
+"""Trials of either world from which on trees are taught: of fewer, what one feature shows is learned sooner."""
 _CONFIDENCE = 0.999
 """Of the bounds that are expected."""
 _TAILS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -111,6 +113,13 @@ def _one(inside: Floats, outside: Floats) -> Score:
     return lambda rows: np.asarray(sign * (rows[:, column] - place) / spread, dtype=np.float64)
 
 
+def _folded(inside: Floats, outside: Floats) -> Score:
+    """The one column whose distance from its middle differs most: a spread, or a gap that one world leaves open."""
+    middle = np.median(np.concatenate((inside, outside)), axis=0)
+    score = _one(np.abs(inside - middle), np.abs(outside - middle))
+    return lambda rows: score(np.abs(rows - middle))
+
+
 def _cut(inside: Floats, outside: Floats) -> tuple[float, float]:
     """The sign and the place of the cut of one column with the fewest errors; in the middle of a gap."""
     values = np.unique(np.concatenate((inside, outside)))
@@ -135,6 +144,7 @@ def _forest(inside: Floats, outside: Floats) -> Score:
 _LEARNERS: Mapping[str, Teach] = {
     "one feature": _one,
     "one feature, middle": _middle,
+    "one feature, folded": _folded,
     "ten features": _few,
     "discriminant": _discriminant,
     "forest": _forest,
@@ -152,7 +162,8 @@ def learn(inside: Floats, outside: Floats) -> LearnedScore:
         return LearnedScore(
             learner="none", score=lambda rows: np.zeros(len(rows)), validation=Validation(errors=len(a))
         )
-    validated = {name: _validated(teach, a, b) for name, teach in _LEARNERS.items()}
+    taught = {name: teach for name, teach in _LEARNERS.items() if teach is not _forest or len(a) >= _OF_TREES}
+    validated = {name: _validated(teach, a, b) for name, teach in taught.items()}
     name = min(validated, key=lambda name: validated[name].order)
     score, chosen = _LEARNERS[name](a, b), validated[name]
     return LearnedScore(learner=name, score=lambda rows: score(rows[:, columns]) - chosen.cut, validation=chosen)

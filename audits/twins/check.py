@@ -315,7 +315,7 @@ class TwinCheck:
     def _at(self, declares: _Declared, round_: int) -> NDArray[np.float64]:
         """What the ledger says that each canary can move in this round."""
         batch = self._schedule.batch(round_) if 0 <= round_ < self._schedule.rounds else np.empty(0, dtype=np.int64)
-        whole, inside = self._records < 0, np.isin(self._records, batch)
+        whole, inside = self._records < 0, (self._records[:, None] == batch).any(1)
         later = round_ > self._first[np.where(whole, 0, self._records)]
         leak = np.where(later, declares.leak, 0.0)
         return np.where(whole, declares.own, np.maximum(np.where(inside, declares.own, 0.0), leak))

@@ -41,5 +41,6 @@ def binomial_quantile(share: float, n: int, rate: float) -> int:
     >>> binomial_quantile(0.5, 10, 0.5), binomial_quantile(0.0001, 100, 0.01)
     (5, 0)
     """
-    above = max(0, math.ceil(bdtrik(share, n, rate)))
-    return above - 1 if above and bdtr(above - 1, n, rate) >= share else above
+    above: int = max(0, math.ceil(bdtrik(share, n, rate)))
+    reached = above > 0 and bool(bdtr(above - 1, n, rate) >= share)
+    return above - 1 if reached else above

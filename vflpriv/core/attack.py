@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from vflpriv.common.lazy import torch
@@ -228,11 +229,18 @@ class KnownModel:
     rounds: Mapping[int, Mapping[str, Tensor]]
 
     def replica(self, r: int) -> KnownModel:
-        """The same for one replica."""
-        rounds = {
-            t: {name: value[r : r + 1] for name, value in parameters.items()} for t, parameters in self.rounds.items()
-        }
-        return KnownModel(apply=self.apply, rounds=rounds)
+        """The same for one replica; made once, as many attacks ask for it."""
+        if r not in self._replicas:
+            rounds = {
+                t: {name: value[r : r + 1] for name, value in parameters.items()}
+                for t, parameters in self.rounds.items()
+            }
+            self._replicas[r] = KnownModel(apply=self.apply, rounds=rounds)
+        return self._replicas[r]
+
+    @cached_property
+    def _replicas(self) -> dict[int, KnownModel]:
+        return {}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
