@@ -213,6 +213,7 @@ _KNOWN = {
     "model": "the device's model as it was in each round: a white box",
     "published": "the checkpoint that the device's model started from",
     "own-trainings": "trainings of its own, on draws of the same records (`attack.features.shadow_models`)",
+    "start": "the server's model before the first round, which comes from a public seed",
     "shadows": "models that it trains itself, on candidates of its own choice",
     "labels": "the candidates' labels",
     "target": "a few training records of the class that it wants (`attack.labels_per_class`)",

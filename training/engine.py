@@ -362,6 +362,12 @@ class Engine(engine_contract.Engine):
         model = self._shared_model(m)
         return DeviceModel(model.apply, self.bank.parameters[m], model.published)
 
+    def server_model(self) -> DeviceModel | None:
+        concatenates = getattr(self.settings, "aggregation", "concat") == "concat"
+        if self.top is None or not self.top_parameters or not concatenates:
+            return None
+        return DeviceModel(self.top.apply, self.top_parameters)
+
     def belongings(self, m: int) -> Belongings:
         model = self._shared_model(m)
         return Belongings(

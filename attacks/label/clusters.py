@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
@@ -16,7 +18,7 @@ from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
-__all__ = ["LabelEmbeddingClusters", "LabelGradientClusters", "clustered"]
+__all__ = ["LabelEmbeddingClusters", "LabelGradientClusters", "clustered", "mean_gradients", "named", "nameless"]
 
 _STARTS = 8
 """Random starts beside the one at the known labels."""
@@ -32,9 +34,20 @@ def clustered(points: Tensor, records: Tensor, auxiliary: Auxiliary, classes: in
     positions, known = known_positions(records, auxiliary.records)
     labels = auxiliary.labels[known]
     known_means = _known_means(points[positions], labels, classes)
-    centres = torch.stack([*known_means, *_random_starts(points, classes, auxiliary, starts)])
+    clusters = nameless(points, auxiliary, classes, starts=starts, known=known_means)
+    pairs = torch.zeros(classes, classes, dtype=torch.float64)
+    right = torch.ones(len(labels), dtype=pairs.dtype)
+    pairs.index_put_((clusters[positions].cpu(), labels.cpu()), right, True)
+    return named(clusters, pairs)
+
+
+def nameless(
+    points: Tensor, auxiliary: Auxiliary, classes: int, *, starts: int = _STARTS, known: Sequence[Tensor] = ()
+) -> Tensor:
+    """(n,) the cluster of each point (n, width), as many as there are classes, from `known` centres and random ones."""
+    centres = torch.stack([*known, *_random_starts(points, classes, auxiliary, starts)])
     clusters, squares = _k_means(points, centres)
-    return _named(clusters[int(squares.argmin())], positions, labels, classes)
+    return clusters[int(squares.argmin())]
 
 
 def _known_means(points: Tensor, labels: Tensor, classes: int) -> list[Tensor]:
@@ -93,11 +106,10 @@ def _k_means(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     return clusters, totals
 
 
-def _named(clusters: Tensor, positions: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The class of each record: clusters and classes are matched so that most known labels are right."""
-    pairs = torch.zeros(classes, classes, dtype=torch.int64)
-    pairs.index_put_((clusters[positions].cpu(), labels.cpu()), torch.ones(len(labels), dtype=torch.int64), True)
-    _, names = linear_sum_assignment(-pairs.numpy())
+def named(clusters: Tensor, fit: Tensor) -> Tensor:
+    """The class of each record: clusters and classes are matched so that what they `fit`, (clusters, classes), is most
+    in all."""
+    _, names = linear_sum_assignment(-fit.cpu().numpy())
     return torch.from_numpy(names).to(clusters.device)[clusters]
 
 
@@ -148,11 +160,11 @@ class LabelGradientClusters(GradientInference):
         messages = view.of_kind(*self.needs)
         sample = Sample.draw(records_of(messages), auxiliary, self.most)
         records = sample.records
-        points = torch.cat([_mean_gradients(of_link, records) for of_link in by_link(messages)], dim=1)
+        points = torch.cat([mean_gradients(of_link, records) for of_link in by_link(messages)], dim=1)
         return sample.guess(clustered(points, records, auxiliary, view.classes).unsqueeze(0))
 
 
-def _mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
+def mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
     """(n, width) each record's mean gradient on one link, 0 where it has none; of all rounds alike, however large their
     gradients are."""
     width = messages[0].tensors["gradient"].shape[-1]

@@ -19,7 +19,7 @@ from vflpriv.audits.scoring.score import SHARE, Score, scored
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import Auxiliary, Guess, Guesses, LabelAttack, TargetAttack
+from vflpriv.core.attack import Auxiliary, Guess, Guesses, LabelAttack, ServerStart, TargetAttack
 from vflpriv.core.views import View
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
 LABELS_PER_CLASS = 4
 """Labels of each class that an attack with auxiliary labels is given in an audit."""
 NOTHING_TO_SCORE = "no guess to score: the label of every record it guesses about was given to it, or is not known"
+NO_START = "needs the server's model before the first round, which was not recorded, or there is none"
 NO_LABELS = "needs labels to start from, and had none: every record with a known label is a canary, its label a coin"
 """Why an attack that is given a few labels is not tried, where there are no labels of two classes to give."""
 _CLOSE = 0.01
@@ -51,7 +52,8 @@ class Labels(Secret):
 
     `withheld` are records whose label no attack is given, and about which each guesses: the label of a canary is its
     coin, which is to be guessed. `honest_only` is the reason for which attacks whose devices scale their steps up (a
-    `Conduct` with a gain) are refused; None where the view is of a training with such devices.
+    `Conduct` with a gain) are refused; None where the view is of a training with such devices. `start` is the server's
+    first model, where it is known.
     """
 
     truth: Tensor
@@ -59,6 +61,7 @@ class Labels(Secret):
     labels_per_class: int = LABELS_PER_CLASS
     withheld: Sequence[int] = ()
     honest_only: str | None = None
+    start: ServerStart | None = None
 
     nothing_to_score: ClassVar[str] = NOTHING_TO_SCORE
 
@@ -70,12 +73,16 @@ class Labels(Secret):
         per_class = self.labels_per_class if attack.auxiliary else 0
         drawn = draw_auxiliary(labels, self.classes, per_class=per_class, seed=self.seed, replica=r)
         asked = torch.tensor(self.withheld, dtype=torch.int64, device=labels.device)
-        return replace(drawn, asked=asked, defences=self.defences)
+        told = self.start if "start" in getattr(attack, "knows", ()) else None
+        start = None if told is None else told.replica(r)
+        return replace(drawn, asked=asked, defences=self.defences, start=start)
 
     def refusal(self, attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> str | None:
         refusal = attack.refusal(view)
         if refusal is not None:
             return refusal
+        if "start" in getattr(attack, "knows", ()) and self.start is None:
+            return NO_START
         if self.honest_only is not None and attack.conduct is not None and attack.conduct.gain:
             return self.honest_only
         untold = attack.auxiliary and self.withheld and any(len(a.labels.unique()) < 2 for a in auxiliaries)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflpriv.common.devices import precise_device
 from vflpriv.common.lazy import no_grad
-from vflpriv.core.attack import Attack, Conduct, KnownModel, PublishedEncoder
+from vflpriv.core.attack import Attack, Conduct, KnownModel, PublishedEncoder, ServerStart
 from vflpriv.core.data import VerticalData
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
@@ -82,6 +82,8 @@ class Training:
     engine: Engine
     transcript: Transcript
     models: Mapping[int, KnownModel]
+    start: ServerStart | None = None
+    """The server's model before the first round."""
 
     @property
     def published(self) -> dict[int, PublishedEncoder]:
@@ -129,8 +131,18 @@ def train(
     """
     watched = Watched(kinds, devices)
     engine = system.train(range(seeds), conducts=conducts or {})
+    start = _start(engine, system.data.devices)
     models = _run(engine, system, watched, advance, white=white)
-    return Training(system=system, engine=engine, transcript=watched.whole, models=models)
+    return Training(system=system, engine=engine, transcript=watched.whole, models=models, start=start)
+
+
+def _start(engine: Engine, devices: int) -> ServerStart | None:
+    """The server's model before the first round; None where there is none."""
+    model, where = engine.server_model(), precise_device(engine.torch_device)
+    if model is None:
+        return None
+    parameters = {name: value.to(where).clone() for name, value in model.parameters.items()}
+    return ServerStart(apply=model.apply, parameters=parameters, devices=devices)
 
 
 def _run(

@@ -142,6 +142,7 @@ class Trials:
             truth=system.data.labels.to(where),
             classes=system.data.classes,
             labels_per_class=self.labels_per_class,
+            start=training.start,
             **common,
         )
         return {"labels": labels, "features": features, "attribute": features, "tokens": features}

@@ -7,7 +7,7 @@ what `Attack` holds and answer with a `Guess`; what they are told depends on wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -37,6 +37,7 @@ __all__ = [
     "Misreading",
     "PropertyAuxiliary",
     "PublishedEncoder",
+    "ServerStart",
     "ShadowModels",
     "TargetAttack",
     "TogetherAttack",
@@ -154,12 +155,36 @@ class Conduct:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ServerStart:
+    """The server's model before the first round, whose `parameters` (R, …) come from a public seed.
+
+    `apply` computes logits (R, B, C) from parameters and the outputs of all `devices` side by side, (R, B, …).
+    """
+
+    apply: Callable[[Mapping[str, Tensor], Tensor], Tensor]
+    parameters: Mapping[str, Tensor]
+    devices: int
+
+    def replica(self, r: int) -> ServerStart:
+        """The same for one replica."""
+        return replace(self, parameters={name: value[r : r + 1] for name, value in self.parameters.items()})
+
+    def logits(self, outputs: Mapping[int, Tensor]) -> Tensor:
+        """(B, C) logits of the first replica, from outputs (B, width) of some devices and zeros of the others."""
+        known = next(iter(outputs.values()))
+        columns = [outputs.get(m, torch.zeros_like(known)) for m in range(self.devices)]
+        first = {name: value[:1] for name, value in self.parameters.items()}
+        return self.apply(first, torch.cat(columns, dim=-1).unsqueeze(0))[0]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Auxiliary:
     """What an attack on labels knows from elsewhere: the labels of a few records, and a seed for its own random draws.
 
     These records are counted, and are not among those its success is scored on. `asked` are records that an attack
     which guesses about a sample of the records must guess about in any case. `defences` is what is public about the
-    defences in force.
+    defences in force, and `start` the server's model before the first round, whose parameters come from a public seed;
+    it is given to attacks that declare `start` in `knows`.
     """
 
     records: Tensor
@@ -167,6 +192,7 @@ class Auxiliary:
     seed: int = 0
     defences: Defences = field(default_factory=dict)
     asked: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    start: ServerStart | None = None
 
 
 class LabelAttack(Attack, Protocol):

@@ -342,6 +342,10 @@ class Engine(ABC):
     def server_parameters(self) -> Mapping[str, Tensor]:
         """What the server has trained, (R, …) each; nothing where it has no model."""
 
+    def server_model(self) -> DeviceModel | None:
+        """The server's model by now, of all devices' outputs side by side, (R, B, …) to logits; None without one."""
+        return None
+
     @abstractmethod
     def trained(self, replica: int = 0) -> dict[str, Tensor]:
         """All parameters of one replica, by party and name."""
