@@ -65,6 +65,7 @@ FLAGS: dict[str, Sequence[str]] = {
     "vflpriv audit papers --only dpzv-state --workers 2": _STATE,
     "vflpriv attack --out matrix": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
     "vflpriv attack attack.toml": (*_HERE, "--seeds", "1", *_SMALL),
+    "vflpriv attack cut.toml --out cut": (*_HERE, "--seeds", "1", "--only", "cut-early", *_SMALL),
     "vflpriv attack attack.toml --malicious": (*_HERE, "--seeds", "1", *_SMALL),
     "vflpriv attack attack.toml --quick --malicious --out malicious": (*_HERE, "--seeds", "2", *_SMALL, *_FEW_ATTACKS),
     "vflpriv attack attack.toml --fail-on 'leakage>0.05'": (*_HERE, "--seeds", "2", *_SMALL),
