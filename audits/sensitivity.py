@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vflpriv.audits.bounds.proved import prove
-from vflpriv.common.files import atomically, regular, write_atomically
+from vflpriv.common.files import atomically, parsed_json, regular, write_atomically
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
 from vflpriv.core.audit import Audit, AuditContext, Finding
@@ -326,6 +326,8 @@ def _finding(pair: WorstPair, saved: Path | None, published: frozenset[str]) -> 
 
 
 _SUFFIX = ".json"
+_UNSAVED = (OSError, SafetensorError, ValueError, LookupError, AttributeError, TypeError, RuntimeError)
+"""Errors of witnesses that no audit saved: of their files, their settings, or inputs that do not fit these."""
 _KINDS = {
     kind.__name__: kind for kind in (ClientClip, EmbeddingClip, NoNoise, OuterMean, ScalarMean, Unclipped, VectorMean)
 }
@@ -377,14 +379,16 @@ def save_witnesses(
 def replay_witness(path: Path) -> Replayed:
     """Build the mechanism again, and take the difference of its two saved inputs."""
     try:
-        description = json.loads(regular(path).read_text(encoding="utf-8"))
+        description = parsed_json(regular(path).read_bytes())
         inputs = load_file(regular(path.with_suffix(".safetensors")))
         mechanism: Mechanism = _KINDS[description["mechanism"]](**description["settings"])
         unit = Unit(description["unit"])
         values, neighbour = inputs["values"], inputs["neighbour"]
         declared = _bounds(mechanism, unit).get(bool(description.get("published")), math.inf)
-    except (OSError, SafetensorError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError("witness", str(path), f"a witness that an audit saved ({error})") from error
-    outputs = (mechanism.noiseless(side.unsqueeze(0)) for side in (values, neighbour))
-    observed = float(_distance(*outputs))
+        outputs = [mechanism.noiseless(side.unsqueeze(0)) for side in (values, neighbour)]
+        observed = float(_distance(*outputs))
+    except _UNSAVED as error:
+        raise InputError(
+            "witness", str(path), f"a witness that an audit saved ({' '.join(str(error).split())})"
+        ) from error
     return Replayed(mechanism=description["mechanism"], unit=unit, declared=declared, observed=observed)

@@ -52,20 +52,38 @@ def device_file(path: Path) -> Path:
     return path
 
 
+def deeply_nested(path: Path) -> Path:
+    path.write_text("[" * 100_000)
+    return path
+
+
+def link_to_itself(path: Path) -> Path:
+    path.unlink(missing_ok=True)
+    path.symlink_to(path)
+    return path
+
+
+def too_long(path: Path) -> Path:
+    return path.with_name("x" * 5000)
+
+
 ODD = {"a pipe": pipe, "a link to nothing": link_to_nothing, "a device": device_file}
+
+
+NO_FILES = ODD | {"nested deeply": deeply_nested, "a link to itself": link_to_itself, "too long": too_long}
 
 
 def is_one_line(done) -> bool:
     return done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("vflpriv: ")
 
 
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", NO_FILES)
 def test_files_that_are_none_are_one_line(tmp_path, odd):
     """The program would wait for a pipe for ever, and read a device until the memory is full."""
-    path = ODD[odd](tmp_path / "audit.toml")
-    for command in (["audit", path], ["validate", path], ["account", path]):
+    path = NO_FILES[odd](tmp_path / "audit.toml")
+    for command in (["audit", path], ["validate", path], ["account", path], ["audit", "--baseline", path]):
         assert is_one_line(program(*command)), command
-    report = ODD[odd](tmp_path / "report.json")
+    report = NO_FILES[odd](tmp_path / "report.json")
     for command in (["report", report], ["compare", report, report], ["verify", report], ["replay", report]):
         assert is_one_line(program(*command)), command
 

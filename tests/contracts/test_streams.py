@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -77,6 +79,36 @@ def test_every_stream_that_is_named_is_declared_and_secret_ones_are_never_drawn_
     assert {name for _, _, name in named} >= set(STREAMS) - {"noise"}, "a declared stream that nobody draws from"
 
 
+_SOURCES = {"default_rng", "RandomState", "Philox", "PCG64", "SystemRandom", "urandom", "token_bytes", "Generator"}
+_GLOBAL = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "bernoulli", "multinomial", "dropout"}
+_IN_PLACE = {"normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cauchy_", "geometric_", "log_normal_"}
+_HOMES = {
+    "vflpriv/common/seeds.py": "where streams and keys come from",
+    "vflpriv/common/files.py": "the key of a user's stored results",
+    "vflpriv/data/files.py": "which rows of a file are test records, which everybody may know",
+}
+
+
+def other_sources() -> Iterator[str]:
+    """Where trainings draw from something that is no stream: a generator of their own, or the global one."""
+    for folder in ("training", "vflpriv/laws", "vflpriv/data", "vflpriv/core", "vflpriv/common"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+            imported = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+            owners = {"np.random"} | {"random", "secrets"} & imported
+            for call in nodes:
+                if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                    continue
+                name, owner = call.func.attr, ast.unparse(call.func.value)
+                drawn = name in _GLOBAL and owner.startswith(("torch", "functional", "F"))
+                if drawn or name in _SOURCES | _IN_PLACE or owner in owners:
+                    yield str(path.relative_to(ROOT))
+
+
+def test_trainings_draw_from_streams_alone() -> None:
+    assert set(other_sources()) == set(_HOMES)
+
+
 class _Listener:
     """Notes the names of all streams that are made, and whether they come from a seed."""
 
@@ -111,7 +143,10 @@ def test_secret_streams_of_an_engine_come_from_its_key(variant: str, monkeypatch
     base, changes = PROTECTED.get(variant, (variant, {}))
     listener = _Listener(monkeypatch)
     system = with_key(make_system(base, rounds=2, **changes))
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
     system.train([0]).run(Wire(Transcript()))
+    after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+    assert (torch.equal(before[0], after[0]), before[1:]) == (True, after[1:]), "global generators are no streams"
     assert listener.seeded | listener.asked <= set(STREAMS)
     assert not [name for name in listener.seeded if STREAMS[name].secret]
     if "noise" in variant or "client" in variant or variant in PROTECTED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -145,7 +146,24 @@ class Command(TyperCommand):
         """Read the arguments; `--device` is what `--torch-device` was called once, and no help mentions it."""
         if any(_TORCH_DEVICE in parameter.opts for parameter in self.params):
             args = [_TORCH_DEVICE + a.removeprefix(_OLD_DEVICE) if _is_old_device(a) else a for a in args]
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        for parameter in self.params:
+            value = ctx.params.get(str(parameter.name))
+            for path in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(path, Path):
+                    _check_path(parameter.opts[0], path)
+        return list(rest)
+
+
+def _check_path(option: str, path: Path) -> None:
+    """Refuse a path that no file can have, at which any question about it would end."""
+    try:
+        path.lstat()
+    except ValueError as error:
+        raise InputError(option, str(path), f"a path ({error})") from error
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise InputError(option, str(path), f"a path that a file can have ({error.strerror})") from error
 
 
 def _is_old_device(argument: str) -> bool:

@@ -62,12 +62,12 @@ def verify(
         print_line(console, f"does not hold: {line}")
     if result.problems:
         raise typer.Exit(result.exit_code)
+    text = "" if format_ == "text" else _statement(report, file, transcript, model or ())
     for line in result.checked:
         print_line(console, f"holds: {line}")
     for line in result.unchecked:
         print_line(console, f"not checked: {line}")
-    if format_ != "text":
-        text = _statement(report, file, transcript, model or ())
+    if text:
         made = text if format_ == "intoto" else json.dumps(json.loads(text)["predicate"], indent=2) + "\n"
         if out is None:
             print(made, end="")  # noqa: T201

@@ -121,8 +121,14 @@ def regular(path: Path) -> Path:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """The value of JSON text; a ValueError if an object has a key twice, of which readers keep one or the other."""
-    return json.loads(text, object_pairs_hook=_without_twins)
+    """The value of JSON text; a ValueError if it is none, is nested too deeply, or an object has a key twice, of which
+
+    readers keep one or the other.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_without_twins)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
