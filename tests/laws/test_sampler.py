@@ -103,6 +103,23 @@ def test_points_of_the_circle_are_within_a_unit_in_the_last_place_of_one() -> No
             assert abs(sine - mpmath.sin(angle)) <= ULP
 
 
+class Elsewhere(torch.Tensor):
+    """A tensor that says that it is not on the CPU, where other operations are used."""
+
+    is_cpu = False
+
+
+def test_other_devices_compute_the_same_points_and_logarithms() -> None:
+    """With their own sine, cosine and logarithm, which are as near as the CPU's to a few units in the last place."""
+    turns = torch.randint(1 << 62, (2000,), generator=torch.Generator().manual_seed(2)) * 2 + 1
+    for there, here in zip(circle(turns.as_subclass(Elsewhere)), circle(turns), strict=True):
+        assert type(there) is Elsewhere
+        assert (there.as_subclass(torch.Tensor) - here).abs().max() <= 8 * ULP
+    numbers = (turns.double() * 2.0**-63).clamp(max=1 - 2.0**-53)
+    there, here = logarithm(numbers.clone().as_subclass(Elsewhere)).as_subclass(torch.Tensor), logarithm(numbers)
+    assert ((there - here).abs() <= 4 * ULP * here.abs()).all()
+
+
 def test_normals_are_as_near_to_the_law_as_the_accountants_count() -> None:
     """What exact arithmetic makes of the same bits is within four units in the last place of the length r, and 2⁻⁵²/r.
 
