@@ -18,19 +18,20 @@ import ast
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import torch
 
-__all__ = ["CLOSE", "Kind", "Margin", "kinds", "margins", "unexplained"]
+__all__ = ["CLOSE", "Kind", "Margin", "kinds", "margins", "unargued", "unexplained"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CLOSE = 100.0
@@ -38,6 +39,10 @@ CLOSE = 100.0
 _CAPABILITIES = ("default", "avx2", "avx512")
 _INSTRUCTIONS = {"AVX2": "AVX2", "AVX512": "AVX512_CORE"}
 """As MKL names them, and as oneDNN does."""
+
+
+_MEASURED = re.compile(r"\b(?:success(?:es)?|accurac(?:y|ies)|p_?values?|advantage|auc|rates?|hits|alarms|refuted)\b")
+_SUMMARIES = {"abs", "float", "max", "mean", "min", "sum"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +140,46 @@ def unexplained(closest: Iterable[Margin], root: Path = ROOT) -> list[str]:
     """The tests among these that come close and have no line `Margin:`; comparisons of whole arrays need none."""
     tests = {margin.test.partition("[")[0] for margin in closest if margin.ratio < CLOSE and margin.place[0].isdigit()}
     return [test for test in sorted(tests) if "Margin:" not in _source(test, root)]
+
+
+def unargued(root: Path = ROOT) -> list[str]:
+    """The tests that ask for more or less of what is called a success rate, an accuracy or a p-value without a line
+    `Margin:` of their own or of their module that says why this holds on every CPU, whether they came close or not."""
+    tests = []
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        module = ast.parse(text if _MEASURED.search(text) else "")
+        if "Margin:" in (ast.get_docstring(module) or ""):
+            continue
+        functions = [
+            node for node in module.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
+        asking = [function for function in functions if any(map(_measures, _asked_of(function)))]
+        silent = [
+            function.name for function in asking if "Margin:" not in (ast.get_source_segment(text, function) or "")
+        ]
+        tests += [f"{path.relative_to(root)}::{name}" for name in silent]
+    return tests
+
+
+def _asked_of(test: ast.FunctionDef) -> Iterator[ast.Compare]:
+    """The comparisons by more or less that a test asserts."""
+    for assertion in ast.walk(test):
+        for node in ast.walk(assertion) if isinstance(assertion, ast.Assert) else ():
+            if isinstance(node, ast.Compare) and any(
+                isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops
+            ):
+                yield node
+
+
+def _measures(node: ast.AST) -> bool:
+    """Whether an expression is called so, or what it is computed from; what a function is given does not count."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return _measures(node.func) or (name in _SUMMARIES and any(map(_measures, node.args)))
+    word = {ast.Name: "id", ast.Attribute: "attr", ast.Constant: "value"}.get(type(node))
+    named = word is not None and _MEASURED.fullmatch(str(getattr(node, word))) is not None
+    return named or any(map(_measures, ast.iter_child_nodes(node)))
 
 
 def _source(test: str, root: Path) -> str:

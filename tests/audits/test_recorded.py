@@ -43,6 +43,7 @@ def once(seed, epsilon, canaries=300):
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 2.5])
 def test_the_bound_from_coins_covers_and_a_true_claim_is_rarely_refuted(epsilon):
+    """Margin: the guesses are whole numbers that are drawn the same everywhere: 16 and fewer are refuted."""
     runs = [once(seed, epsilon).guesses for seed in range(400)]
     above = sum(epsilon_one_run(g, 0.0, 0.95) > epsilon for g in runs)
     refuted = sum(p_value_one_run(g, epsilon, 0.0) <= 0.05 for g in runs)

@@ -87,6 +87,7 @@ def test_naming_the_commonest_label_is_no_attack():
 
 @given(st.integers(1, 400), st.data())
 def test_the_p_value_and_the_interval_say_the_same(guesses, data):
+    """Margin: both are computed from the same counts by one function, at its two sides."""
     found = success(data.draw(st.integers(0, guesses)), guesses, chance=0.0)
     assert (made(found).p_value < ALPHA / 2) == (found.low > 0.117)
 

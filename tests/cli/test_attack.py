@@ -63,6 +63,7 @@ def finished(call, tmp_path, shelf):
 
 
 def test_it_writes_the_matrix_and_fails_on_a_leak(call, finished, tmp_path):
+    """Margin: 0.23 of 1,429 labels are read under noise, six standard errors less than 0.3."""
     code, out, _ = call("--fail-on", "leakage>0.05")
     assert code == 1
     assert "+89.4" in out

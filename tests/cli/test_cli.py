@@ -71,6 +71,7 @@ def config(tmp_path: Path) -> str:
 
 
 def test_an_audit_from_configuration_to_report(monkeypatch, capsys, tmp_path, config):
+    """Margin: noise hides all; 0.1 is nine standard errors of a guess by chance."""
     out = tmp_path / "report"
     code, printed, _ = run(monkeypatch, capsys, "audit", config, "--out", str(out), "--quiet")
     assert code == 1

@@ -105,6 +105,7 @@ def test_it_trains_what_an_audit_trains(monkeypatch, capsys, tmp_path, config):
 
 
 def test_validation_accuracy_stands_beside_test_accuracy(monkeypatch, capsys, config):
+    """Margin: an interval has its own estimate inside."""
     only = ("--only", "split", "-q", "--set", "data.validation=0.25")
     code, printed, _ = run(monkeypatch, capsys, "train", config, *only)
     assert code == 0

@@ -68,6 +68,7 @@ def context_of(system: System, **changes: object) -> AuditContext:
 @pytest.mark.parametrize("variant", SYSTEMS)
 @pytest.mark.parametrize("name", AUDITS)
 def test_findings_are_of_one_shape_and_work_is_as_announced(name: str, variant: str) -> None:
+    """Margin: between these lies whatever a p-value can be."""
     system = make_system(variant)
     context, audit = context_of(system, settings=SMALL.get(name)), AUDITS[name]()
     assert audit.refusal(system, context) is None

@@ -97,6 +97,7 @@ def test_one_round_runs_on_the_meta_device(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_loss_falls(variant):
+    """Margin: two thirds of the loss that is allowed are left at most; accuracies are 0.87 and 0.92 at least."""
     zeroth_order = variant.startswith(("dpzv", "zoo-vfl", "syn-zoo-vfl", "cascaded"))
     quiet = {"noise_std": 0.0} if zeroth_order else {}
     rate = 0.06 if zeroth_order else 0.5

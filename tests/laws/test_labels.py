@@ -53,6 +53,7 @@ def test_a_label_is_kept_or_moved_on_by_its_uniform_numbers() -> None:
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(1.3, 2), (0.4, 5)])
 def test_responses_have_the_table_of_their_law(epsilon: float, classes: int) -> None:
+    """Margin: seeds are fixed: the counts have p of 0.03 and more."""
     law = RandomizedResponse(epsilon)
     table = law.table(classes)
     keep = math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
@@ -118,6 +119,7 @@ def test_a_set_is_made_of_its_uniform_numbers() -> None:
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(0.5, 5), (2.0, 4)])
 def test_sets_are_drawn_with_the_table_of_their_law(epsilon: float, classes: int) -> None:
+    """Margin: seeds are fixed: the counts have p of 0.1 and more."""
     law = LabelSets(epsilon)
     size, inside = subset_law(classes, epsilon)
     sets = list(combinations(range(classes), size))
@@ -159,6 +161,7 @@ def test_alibi_costs_what_laplace_noise_on_labels_costs(std: float) -> None:
 
 
 def test_alibi_observes_one_hot_labels_and_their_noise() -> None:
+    """Margin: seeds are fixed: p is 0.29 and more."""
     law, labels = Alibi(1.5), torch.arange(6000).reshape(2, 3000) % 5
     observed = law.observe(labels, 5, stream(2))
     assert (observed.shape, observed.dtype) == ((2, 3000, 5), torch.float32)

@@ -48,6 +48,7 @@ def call(monkeypatch, capsys, tmp_path):
 
 
 def test_figures_stand_beside_the_features_epsilon(call, tmp_path):
+    """Margin: noised features lie 0.3 below what is allowed, and plain ones are recovered by linear equations."""
     code, out, _ = call("--fail-on", "leakage>0.5")
     assert code == 1
     report = json.loads((tmp_path / "attacks.json").read_text("utf-8"))

@@ -63,6 +63,7 @@ def call(monkeypatch, capsys, tmp_path):
 
 
 def test_an_audit_shows_what_attacks_on_features_reach(call, tmp_path):
+    """Margin: an interval has its own estimate inside."""
     code, out, err = call()
     assert code in (0, 3), err
     report = read_report(tmp_path / "report.json")

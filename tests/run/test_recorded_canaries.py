@@ -35,6 +35,7 @@ def named(cases):
 
 @pytest.mark.parametrize(("system", "classes", "canaries"), named(BROKEN))
 def test_a_broken_system_is_violated_although_its_ledger_is_within_the_claim(system, classes, canaries, tmp_path):
+    """Margin: p is below 8e-5 for each of them."""
     folder = recorded(tmp_path / "run", system, classes=classes, canaries=canaries)
     report = audited(folder, gaussian_totals() if system is loss_sums_without_noise else None)
     (claim,) = report.systems[0].claims
@@ -56,6 +57,7 @@ def test_a_sound_system_is_not_accused(system, classes, canaries, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("system", "classes", "canaries"), named(SOUND))
 def test_sound_systems_are_not_accused_over_many_seeds(system, classes, canaries, tmp_path):
+    """Margin: 30 runs at 5 %: 1.5 expected at most; 6 or more have a probability of 0.3 %."""
     p_values = []
     for seed in range(30):
         folder = recorded(tmp_path / str(seed), system, classes=classes, canaries=canaries, seed=seed)
@@ -75,6 +77,7 @@ def test_redrawn_noise_on_three_classes_is_read_by_clusters(tmp_path):
 
 
 def test_attacks_have_labels_where_every_record_is_a_canary(tmp_path):
+    """Margin: 0.96 of the labels are read by a sign, and 0.9 are asked."""
     folder = recorded(tmp_path / "run", response_of_three, classes=2, canaries=RECORDS)
     rows = [row for row in audited(folder).systems[0].attacks if row.adversary == "device(0)"]
     assert {row.attack: row.success for row in rows}["label_direction"] > 0.9

@@ -45,6 +45,7 @@ def attempts(folder):
 
 
 def test_embeddings_that_hold_labels_tell_more_than_features(tmp_path):
+    """Margin: all labels are read; without the embeddings 0.32."""
     found = attempts(recorded(tmp_path / "run", learnt=8.0))
     for adversary in ("device(0)", "devices(all)"):
         assert found[adversary].success > found[adversary].blind + 0.3

@@ -54,6 +54,7 @@ def test_what_does_not_fit_is_one_line(features: dict[str, Any], data: VerticalD
 
 
 def test_a_report_shows_tokens_texts_and_what_a_text_mentions(encoder: Path) -> None:  # noqa: F811
+    """Margin: all tokens are read where 0.95 are asked."""
     system = split(encoder, "split-concat", rounds=4)
     config = config_of({"sensitive_column": 1, "known_records": 12}, {"encoder": str(encoder)})
     plan = FeaturePlan.of(config, system.data)
@@ -77,6 +78,7 @@ def test_theorem_v1_is_refuted_by_tokens_read_off_exact_states_and_not_by_noised
     encoder: Path,  # noqa: F811
     noised: bool,
 ) -> None:
+    """Margin: exact states give every token away, and noise of 70 clips none."""
     protection = {"protection": "embedding", "clip": 1.0, "noise_std": 70.0} if noised else {}
     system = split(encoder, rounds=4, **protection)
     config = config_of({}, {"name": "cascaded"})

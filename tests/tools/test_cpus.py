@@ -59,6 +59,38 @@ def test_every_kind_is_tried_once_and_the_two_that_differ_most_come_first():
     assert every[0].capability == "default"
 
 
+ASKS = """
+def test_silent():
+    assert 0.9 < float(np.mean(found.accuracy)) < 1.0
+
+
+def test_silent_at_last():
+    with pytest.raises(ValueError):
+        assert rate(attack(), labels) > 0.6
+
+
+def test_says_why():
+    \"\"\"Margin: all of them are read.\"\"\"
+    assert found["success"] > 0.6
+
+
+def test_asks_for_something_else():
+    assert corner(rate, shift) > 0.5
+    assert success == 1.0
+    assert "accuracy < 0.5" in text
+"""
+
+
+def test_tests_of_rates_and_p_values_say_why_their_margin_is_wide(tmp_path: Path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_asks.py").write_text(ASKS, encoding="utf-8")
+    (tmp_path / "tests" / "test_together.py").write_text(
+        f'"""Margin: counts are the same."""\n{ASKS}', encoding="utf-8"
+    )
+    assert cpus.unargued(tmp_path) == [f"tests/test_asks.py::{name}" for name in ("test_silent", "test_silent_at_last")]
+    assert cpus.unargued() == []
+
+
 @pytest.mark.slow
 def test_what_differs_is_listed_by_its_margin_and_what_fails_is_named(tmp_path: Path, capsys, monkeypatch):
     path = tmp_path / "test_differs.py"

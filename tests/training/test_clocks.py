@@ -71,6 +71,7 @@ def test_exponential_delays_are_poisson_clocks():
         active, ends = order_of(delays, rounds=rounds, together=together)
         np.testing.assert_allclose(active.mean(0), clocks.active.mean(0), atol=0.015)
         assert ends[-1] == pytest.approx(clocks.seconds[-1], rel=0.03)
+    # Margin: NumPy draws the same from its seeds on every CPU.
     assert ends[-1] > 2 * rounds / rates.sum(), "the second of two takes longer"
 
 
@@ -165,6 +166,7 @@ def test_rates_and_delays_do_not_go_together(variant):
 
 
 def test_a_configuration_gives_one_mean_or_a_list(monkeypatch, capsys, tmp_path):
+    """Margin: between these lies whatever an area can be."""
     path = tmp_path / "clock.toml"
     path.write_text(
         '[data]\nname = "breast-cancer"\ndevices = 3\n[engine]\nname = "vafl"\nrounds = 6\nbatch_size = 8\n'

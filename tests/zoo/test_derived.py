@@ -108,6 +108,7 @@ def test_an_exact_loss_that_is_sent_is_named():
 
 @pytest.mark.slow
 def test_the_attack_that_reads_what_is_bare_is_shown():
+    """Margin: all labels are read, and a guess by chance has no more than most of them."""
     best = max(traced("numpy_labels", rounds=2).attacks, key=lambda row: row.success)
     assert best.success == 1.0
     assert best.chance < best.success

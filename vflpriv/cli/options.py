@@ -146,13 +146,13 @@ class Command(TyperCommand):
         """Read the arguments; `--device` is what `--torch-device` was called once, and no help mentions it."""
         if any(_TORCH_DEVICE in parameter.opts for parameter in self.params):
             args = [_TORCH_DEVICE + a.removeprefix(_OLD_DEVICE) if _is_old_device(a) else a for a in args]
-        rest = super().parse_args(ctx, args)
+        unread = super().parse_args(ctx, args)
         for parameter in self.params:
             value = ctx.params.get(str(parameter.name))
             for path in value if isinstance(value, list | tuple) else (value,):
                 if isinstance(path, Path):
                     _check_path(parameter.opts[0], path)
-        return list(rest)
+        return list(unread)
 
 
 def _check_path(option: str, path: Path) -> None:

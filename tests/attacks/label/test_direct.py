@@ -16,6 +16,7 @@ from vflpriv.data import loading as datasets
 
 @pytest.mark.parametrize("adversary", ["device(0)", "device(3)", "devices(0, 1)", "eavesdropper"])
 def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adversary, watch, nothing):
+    """Margin: all labels are read, and the interval around 1 has no chance in it; one error would be found."""
     data = datasets.load("digits", devices=4)
     system = make_system("split-sum", data=data, rounds=23, batch_size=64)
     attack = LabelDirect()
@@ -65,6 +66,7 @@ def test_the_smallest_entry_is_taken_not_the_first_negative_one(nothing):
 
 
 def test_a_blind_guess_scores_at_chance():
+    """Margin: five guesses that are given, and no training."""
     truth = torch.tensor([0, 0, 0, 1, 2])
     success = label_score(Guess(torch.arange(5), torch.zeros(1, 5)), truth)
     assert success.value == success.chance == 0.6

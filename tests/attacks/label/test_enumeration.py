@@ -56,6 +56,7 @@ def test_labels_at_epsilon_one_bound_what_it_gains() -> None:
 
 
 def test_without_the_servers_first_model_it_is_refused() -> None:
+    """Margin: all labels are named with the right start, and none with the turned one."""
     on = system()
     training = Trials(system=on, seeds=1, confidence=0.95).training(
         [LabelEnumeration()], [Adversary.parse("device(0)")]

@@ -77,6 +77,7 @@ def test_the_number_of_threads_changes_nothing():
 
 
 def test_a_trained_system_is_read_and_scalars_are_refused(watch, rate):
+    """Margin: all labels are read where 0.6 are asked."""
     data = two_blocks(6, 6, classes=3, records=300)
     view = watch(make_system("split-concat", data=data, **TRAINING), "device(0)")
     assert rate(LabelGradientClusters(), view, data, few=4) > 0.6

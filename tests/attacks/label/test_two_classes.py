@@ -40,11 +40,13 @@ def auc(guess: Guess, truth: torch.Tensor, auxiliary: Auxiliary | None = None) -
 
 @pytest.mark.parametrize("adversary", ["device(0)", "devices(all)", "eavesdropper"])
 def test_directions_separate_the_classes_of_breast_cancer(adversary, cancer, watch, rate):
+    """Margin: all labels are read where 0.98 are asked."""
     view = watch(make_system("split-concat", data=cancer, **TRAINING), adversary)
     assert rate(LabelDirection(), view, cancer, few=1) > 0.98
 
 
 def test_the_rare_class_has_the_longer_gradients(watch):
+    """Margin: both areas are 1, and 0.95 is asked."""
     data = imbalanced()
     view = watch(make_system("split-concat", data=data, **TRAINING), "device(0)")
     known = draw_auxiliary(data.labels, 2, per_class=4, seed=0)
@@ -53,6 +55,7 @@ def test_the_rare_class_has_the_longer_gradients(watch):
 
 
 def test_the_first_axis_of_the_embeddings_separates_the_classes(cancer, watch, rate):
+    """Margin: 0.92 of the labels are read, 68 records more than are asked."""
     view = watch(make_system("split-concat", data=cancer, **TRAINING), "devices(all)")
     assert rate(LabelSpectral(), view, cancer, few=4) > 0.8
 

@@ -38,6 +38,7 @@ def success(noise: float) -> float:
 
 
 def test_scalars_of_small_batches_give_labels_away_and_noise_hides_them():
+    """Margin: 1, 0.98 and 0.62 of the labels are read; 0.13 more would have to be right under noise."""
     assert success(0.0) > 0.95
     assert success(0.0) > success(2.0) + 0.1 > success(50.0)
     assert success(50.0) < 0.75

@@ -84,6 +84,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", list(WRONG))
 def test_wrong_noise_beside_a_large_signal_is_found(name):
+    """Margin: the noise alone has p = 1, the draws are the same everywhere."""
     options, noise_of = WRONG[name]
     (noise,) = recorded_noises(ledger(), transcript(noise_of, **options), shared=(), confidence=0.95)
     assert not noise.holds, noise.sentence
@@ -151,6 +152,7 @@ def laplacian(generator, shape):
 
 @pytest.mark.parametrize(("noise", "draw"), [(Gaussian(STD), gaussian), (Laplace(STD), laplacian)])
 def test_declared_noise_is_rarely_refuted_by_any_prediction(noise, draw):
+    """Margin: the draws are the same everywhere, and three and a half standard errors are allowed."""
     rates = refuted(noise, draw, 60)
     assert set(rates) == {*QUESTIONS, "together"}
     assert max(rates.values()) <= 0.05 + 3.5 * 0.0282, rates
@@ -159,6 +161,7 @@ def test_declared_noise_is_rarely_refuted_by_any_prediction(noise, draw):
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "draw"), [(Gaussian(STD), gaussian), (Laplace(STD), laplacian)])
 def test_declared_noise_is_rarely_refuted_over_many_trainings(noise, draw):
+    """Margin: the draws are the same everywhere, and three and a half standard errors are allowed."""
     rates = refuted(noise, draw, 1000)
     assert max(rates.values()) <= 0.05 + 3.5 * 0.0069, rates
 

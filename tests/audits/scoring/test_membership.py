@@ -77,6 +77,7 @@ def test_one_record_of_each_pair_is_trained_on():
 
 
 def test_a_memorising_model_gives_its_records_away_to_whoever_is_told_its_predictions():
+    """Margin: the lower end is 0.69, for a model that knows its records by heart."""
     who = [Adversary.parse(text) for text in ("server", "device(1)", "eavesdropper", "model")]
     found = memorising(seeds=1).run([FeatureMembership()], who)
     for leak in (tried.mean for tried in found):
@@ -116,6 +117,7 @@ def test_a_model_trained_on_other_data_shows_chance():
     rows = ~torch.isin(guess.records, told)
     found = membership_score(guess.values[0][rows], inside[rows], confidence=0.99)
     assert found.low < 0.5 < found.high
+    # Margin: the interval of 99 % reaches 0.19 to either side of what it measures.
     assert found.figures["advantage"].low < 0 < found.figures["advantage"].high
     assert found.figures["found"].value < 0.1
 
@@ -207,6 +209,7 @@ def test_the_rate_at_few_errors_and_the_advantage_are_covered(count):
         ):
             hits[k] += figure.low <= true <= figure.high
         total += found.figures["found"].value
+    # Margin: the scores are drawn from a seed, and sorted; six standard errors are allowed.
     assert min(hits) / repeats > 0.9 - 6 * math.sqrt(0.09 / repeats)
     # The threshold's rate of errors is 1 % on average, so the rate of hits is right up to the curve's bend.
     assert total / repeats == pytest.approx(truth[0], abs=0.05)

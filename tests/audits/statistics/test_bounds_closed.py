@@ -139,6 +139,7 @@ def corner(x: float, rate: float, shift: float, trials: int, *, inside: bool) ->
 @pytest.mark.parametrize("inside", [True, False], ids=["shift inside", "shift outside"])
 @pytest.mark.parametrize(("rate", "shift", "trials"), [(0.3, 2.2, 2000), (0.15, 3.0, 800), (0.75, 1.5, 300)])
 def test_the_planned_threshold_promises_as_much_as_the_best(rate, shift, trials, inside) -> None:
+    """Margin: a rate that is given, and closed forms."""
     means, sign = ((shift, 0.0), 1) if inside else ((0.0, shift), -1)
     threshold = secret_threshold(means=means, rate=rate, rounds=1, trials=trials, confidence=0.95, seed=3)
     found = brentq(lambda x: score(x, rate, shift) - sign * threshold, -8.0, 12.0)

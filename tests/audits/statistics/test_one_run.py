@@ -1,4 +1,7 @@
-"""One-run bounds: known values, coverage in one simulated training, and the three ways to make them void."""
+"""One-run bounds: known values, coverage in one simulated training, and the three ways to make them void.
+
+Margin: NumPy draws the same from its seeds on every CPU, and `allowed` is three standard errors above the level.
+"""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ def test_exact_embeddings_refute_a_claim_about_records_before_the_server(variant
     (finding,) = audited(make_system(variant, **changes), claim(Unit.RECORD, "server"))
     assert finding.verdict is Verdict.VIOLATED, finding.sentence
     assert finding.unit is Unit.FEATURES
+    # Margin: p is 4e-10 and less: hardly a trial of 60 errs.
     assert finding.p_value < 1e-6
 
 
@@ -92,6 +93,7 @@ def test_exact_embeddings_refute_a_claim_about_records_before_the_server(variant
     ],
 )
 def test_sound_systems_are_not_accused(variant, unit, view, epsilon, changes):
+    """Margin: p is 1 for every variant: their noise is far more than the claims need."""
     for seed in range(2):
         system = make_system(variant, data=toy_data(records=24, classes=2), seed=seed, rounds=6, **changes)
         for kind in (NATURAL, CRAFTED):
@@ -188,6 +190,7 @@ def test_scores_of_an_absent_record_are_normal_with_the_accounted_mu(update):
     mu = math.sqrt(sum(e.count * (e.sensitivity / e.noise.std) ** 2 for e in scalar))
     for scores, sign in zip(trials.scores, (1, -1), strict=True):
         standard = (scores - sign * mu**2 / 2) / mu
+        # Margin: of these seeds p is 0.5 and more, of wrong scales below 4e-8; rounding hardly moves them.
         assert stats.kstest(standard, "norm").pvalue > 1e-4
         assert stats.kstest(1.2 * standard + 0.15, "norm").pvalue < 1e-4
     assert trials.replayed > 0
@@ -257,6 +260,7 @@ def test_exact_embeddings_refute_a_claim_about_absence_before_the_server():
     errors = by_claim["absent"].measurement.errors
     whole = epsilon_error_rate(errors, claims[0].of_replacement().delta, context.confidence)
     assert by_claim["absent"].figure == pytest.approx(whole / 2)
+    # Margin: p is 2e-6 against 8e-12.
     assert by_claim["absent"].p_value > by_claim["replaced"].p_value
 
 

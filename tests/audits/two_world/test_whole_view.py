@@ -162,6 +162,7 @@ class NoisedThrice(NoisedLabel):
     ],
 )
 def test_what_the_ledger_does_not_say_is_found_on_the_wire(engine, variant):
+    """Margin: p is below 1e-12: no trial errs."""
     broken = dataclasses.replace(sound(variant), engine=engine)
     (finding,) = audited(broken)
     assert finding.verdict is Verdict.VIOLATED
@@ -198,6 +199,7 @@ def _errors(engine: type, seed: int) -> int:
     ],
 )
 def test_sound_systems_are_not_accused(variant, unit, view, changes):
+    """Margin: p is 0.32 and more, and seeds are fixed."""
     for seed in range(2):
         (finding,) = audited(sound(variant, seed=seed, **changes), claim(unit, view), trials=60)
         assert finding.verdict is Verdict.CONSISTENT, finding.sentence

@@ -68,6 +68,7 @@ def test_each_point_keeps_its_budget(report: FrontierReport) -> None:
 
 
 def test_settings_are_those_that_were_best_on_validation_records(report: FrontierReport) -> None:
+    """Margin: 0.67 against 0.87 of 30 records."""
     (entry,) = [e for e in report.entries if e.key == "send-once" and e.epsilon == 8.0]
     slow, fast = entry.tried
     assert slow.accuracy < fast.accuracy

@@ -69,6 +69,7 @@ def report(path: Path) -> Reproduction:
 
 
 def test_the_better_setting_on_validation_records_is_taken(report: Reproduction) -> None:
+    """Margin: 0.08 against 0.65."""
     split = report.lines[0]
     slow, fast = split.tried
     assert slow.accuracy < fast.accuracy

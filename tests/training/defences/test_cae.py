@@ -40,6 +40,7 @@ def test_probabilities_of_labels_become_the_same_mixture_of_soft_labels():
 
 
 def test_gradients_are_those_of_soft_labels_and_predictions_are_decoded():
+    """Margin: all records are classified where 0.9 are asked."""
     system, tape = make_system("split-sum", defence="cae", rounds=200, device_rate=0.5), Transcript()
     engine = system.train([0])
     engine.run(Wire(tape))

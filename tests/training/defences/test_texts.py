@@ -48,6 +48,7 @@ def test_santext_draws_by_distance_and_keeps_its_metric_epsilon():
 
 
 def test_custext_draws_within_sets_of_near_tokens_and_keeps_epsilon_there():
+    """Margin: one of 10,000 samples of the right law has a smaller p-value."""
     defence = CusText(epsilon=2.0, size=5)
     sets = defence.outputs(VECTORS)
     assert sets.shape == (25, 5)

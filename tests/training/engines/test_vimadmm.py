@@ -312,6 +312,7 @@ def test_a_device_whose_features_tell_nothing_gets_a_low_weight():
     assert importance.norms.shape == (4, 3)
     assert bool((importance.norms[:, 1] < 0.8 * importance.norms[:, [0, 2]].min(1).values).all()), importance
     assert [importance.caveat(replica) for replica in range(4)] == [None] * 4
+    # Margin: all records are classified where 0.9 are asked.
     assert float(engine.evaluate().accuracy.min()) > 0.9
 
 

@@ -150,4 +150,5 @@ def test_stages_keep_more_of_the_accuracy_than_plain_randomised_response():
         engine = make_system("split-concat", label_protection=name, label_noise=1.0, **common).train(range(4))
         engine.run(Wire())
         accuracy[name] = float(engine.evaluate().accuracy.mean())
+    # Margin: 0.88 against 0.67 in the mean of four trainings, and 0.1 apart is asked.
     assert accuracy["lp-mst"] > accuracy["rr"] + 0.1, accuracy

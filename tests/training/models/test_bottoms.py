@@ -67,6 +67,7 @@ def test_many_records_are_computed_replica_by_replica_with_the_same_outputs_and_
 
 
 def test_a_convolutional_bottom_learns():
+    """Margin: a thousandth of the loss is left, and all images are classified."""
     system = make_system(
         "split-concat",
         data=pictures(120),

@@ -95,14 +95,22 @@ def test_each_step_goes_down_the_gradient_of_the_loss():
 
 
 def test_the_clone_learns_from_the_labels_that_it_infers(one_device, monkeypatch):
-    """With one known label of each class the clone is poor at first, and better for having learnt."""
+    """With one known label of each class the clone is poor at first, and better for having learnt.
+
+    Margin: over ten draws of the known labels it leaves 0.4 % of the others wrong, and 2.3 % without.
+    """
     view, data, _ = one_device
-    known = [draw_auxiliary(data.labels, data.classes, per_class=1, seed=7, replica=r) for r in range(2)]
 
-    def rates() -> list[float]:
-        guesses = LabelUnsplit().run_together(view, known)
-        return [label_score(g, data.labels, auxiliary=k).value for g, k in zip(guesses, known, strict=True)]
+    def wrong() -> float:
+        total = 0.0
+        for seed in range(7, 12):
+            known = [draw_auxiliary(data.labels, data.classes, per_class=1, seed=seed, replica=r) for r in range(2)]
+            guesses = LabelUnsplit().run_together(view, known)
+            total += sum(
+                1 - label_score(g, data.labels, auxiliary=k).value for g, k in zip(guesses, known, strict=True)
+            )
+        return total
 
-    learnt = rates()
+    learnt = wrong()
     monkeypatch.setattr(Clone, "learn", lambda *_: None)
-    assert sum(learnt) > sum(rates())
+    assert learnt < 0.5 * wrong()
