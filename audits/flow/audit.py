@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import BaseModel, Field
 
-from vflpriv.audits.flow.curve import PairCurve, Part, of_choices, of_epsilon, of_pair
 from vflpriv.audits.flow.engines import MODEL
-from vflpriv.audits.flow.loss import Loss
+from vflpriv.audits.flow.figures import SAME, Figures, figures_of
 from vflpriv.audits.flow.observation import Observation, observe
 from vflpriv.audits.flow.plain.wire import View
 from vflpriv.audits.flow.sources import TracedPair, traceable
@@ -35,15 +34,13 @@ from vflpriv.core.audit import (
     measured,
     untested,
 )
-from vflpriv.core.budgets import delta_of, epsilon_of, mu_of_pure
+from vflpriv.core.budgets import delta_of, epsilon_of
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import Offer, Source
 from vflpriv.core.units import Unit
 
 __all__ = ["FlowAudit", "FlowSettings"]
 
-_SAME = 1e-6
-"""A figure that two transcripts agree on so closely, relative to its size, does not depend on what was sent."""
 _DRAWS = 200
 """Transcripts along which the loss is drawn where it follows them."""
 _TRANSCRIPTS = 3
@@ -89,22 +86,6 @@ class FlowAudit(Audit[Source]):
                 reason = traces.refusal(claim)
                 findings.append(untested(self.name, claim, reason) if reason else traces.finding(claim, context))
         return findings
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Figures:
-    """What a trace says of one claim: no less and no more than these are true of its pair."""
-
-    least: float
-    most: float
-    mu: float | None
-    """The exact μ, where noise is Gaussian and there is nothing else."""
-    epsilon: float
-    """At the claim's δ, the least."""
-
-    @property
-    def exact(self) -> bool:
-        return self.most <= self.least * (1 + _SAME)
 
 
 class _Traces:
@@ -170,7 +151,7 @@ class _Traces:
                 return self._tested(claim, context, self._measurement(claim, figures, observation, rounds, pair), pair)
         return None
 
-    def _to_the_end(self, claim: Claim, figures: _Figures, rounds: int, pair: TracedPair) -> _Figures:
+    def _to_the_end(self, claim: Claim, figures: Figures, rounds: int, pair: TracedPair) -> Figures:
         """The figures of all rounds, where those that were followed are as a plain training adds them up."""
         if pair.squares is None or figures.mu is None or rounds == self._whole:
             return figures
@@ -180,7 +161,7 @@ class _Traces:
         mu = math.sqrt(math.fsum(squares))
         epsilon = epsilon_of(mu, claim.delta)
         least = mu if _decides(claim) == MU else epsilon
-        return _Figures(least=least, most=math.inf, mu=mu, epsilon=epsilon)
+        return Figures(least=least, most=math.inf, mu=mu, epsilon=epsilon)
 
     def _tested(
         self, claim: Claim, context: AuditContext, measurement: Measurement, pair: TracedPair
@@ -191,7 +172,7 @@ class _Traces:
             return finding
         rounds = self._rounds if self._rounds == self._whole else _FIRST
         first, again = (_figures(claim, self._observed(claim, rounds, seed, pair=pair)).least for seed in (0, 1))
-        same = math.isclose(first, again, rel_tol=_SAME)
+        same = math.isclose(first, again, rel_tol=SAME)
         return replace(finding, repair=_repair(measurement, claim)) if same else None
 
     def _after(self, claim: Claim, rounds: int, context: AuditContext) -> Finding:
@@ -213,7 +194,7 @@ class _Traces:
         measurement = self._measurement(claim, figures, first, rounds, self._pair(claim))
         if above(measurement, claim):
             again = figures if claim.key in self._along else _figures(claim, self._observed(claim, rounds, 1))
-            if not math.isclose(again.least, figures.least, rel_tol=_SAME):
+            if not math.isclose(again.least, figures.least, rel_tol=SAME):
                 along = f"{figures.least:.4g} along one transcript and {again.least:.4g} along another"
                 self._along[claim.key] = f"{measurement.decides} is {along}, and one transcript refutes nothing"
             if claim.key not in self._along:
@@ -264,7 +245,7 @@ class _Traces:
         return measured(FlowAudit.name, measurement.method, claim, measurement, context)
 
     def _measurement(
-        self, claim: Claim, figures: _Figures, observation: Observation, rounds: int, pair: TracedPair
+        self, claim: Claim, figures: Figures, observation: Observation, rounds: int, pair: TracedPair
     ) -> Measurement:
         """The figure of the pair as a measurement, exact where all rounds were followed and noise is all there is."""
         decides = _decides(claim)
@@ -302,29 +283,8 @@ def _decides(claim: Claim) -> str:
     return MU if claim.stated == "mu" else EPSILON
 
 
-def _figures(claim: Claim, observation: Observation) -> _Figures:
-    """The figures of what is sent as it is, and of all that messages are made of."""
-    shown, loss = observation.shown, observation.loss
-    sent = of_choices([choice for choice in observation.choices if choice.exact])
-    least = _curve(shown, [*sent, *(of_pair(pair) for _, pair in shown.pure)]) or PairCurve()
-    pure = bool(loss.pure or observation.choices)
-    epsilon = least.epsilon(claim.delta)
-    if claim.delta == 0 and least.mu == 0:
-        # Bins of a loss do not reach its ends.
-        epsilon = (PairCurve.of(0.0, sent) or PairCurve()).epsilon(0.0) + math.fsum(e for e, _ in shown.pure)
-    exact_mu = None if pure else least.mu
-    if _decides(claim) == MU:
-        at_most = math.hypot(loss.mu, mu_of_pure(loss.epsilon)) if pure else loss.mu
-        return _Figures(least=least.least_mu(), most=at_most, mu=exact_mu, epsilon=epsilon)
-    most = _curve(loss, [*of_choices(observation.choices), *(of_epsilon(e) for e, _ in loss.pure)])
-    added = loss.epsilon + PairCurve(mu=loss.mu).epsilon(claim.delta)
-    at_most = added if most is None else min(added, most.epsilon(claim.delta))
-    return _Figures(least=epsilon, most=at_most, mu=exact_mu, epsilon=epsilon)
-
-
-def _curve(loss: Loss, parts: list[Part]) -> PairCurve | None:
-    """What the loss and its choices add up to; None where some of it has no noise of a known law."""
-    return None if math.isinf(loss.mu) else PairCurve.of(loss.mu, parts)
+def _figures(claim: Claim, observation: Observation) -> Figures:
+    return figures_of(observation, claim.delta, by_mu=_decides(claim) == MU)
 
 
 def _leak(claim: Claim, observation: Observation) -> Finding | None:
@@ -375,7 +335,7 @@ def _unexplained(claim: Claim, observation: Observation, reasons: list[str]) -> 
     )
 
 
-def _sealed(claim: Claim, measurement: Measurement, figures: _Figures) -> Finding:
+def _sealed(claim: Claim, measurement: Measurement, figures: Figures) -> Finding:
     """The finding that all private values are under noise, but that no figure of the pair is known from below."""
     at_most = f"{measurement.decides} of this pair is at most {figures.most:.4g}, by what messages are made of"
     sentence = f"{measurement.outcome}; {at_most}"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflpriv.audits.flow.curve import PairCurve, of_choices, of_pair
+from vflpriv.audits.flow.figures import figures_of
 from vflpriv.audits.flow.observation import MessageState, Observation
 from vflpriv.audits.flow.plain.wire import View
-from vflpriv.audits.flow.tracer.events import Choice, Seal
+from vflpriv.audits.flow.tracer.events import Choice, Seal, Trail
 from vflpriv.core.units import Unit
 
 __all__ = ["Followed", "own_seals"]
@@ -55,10 +55,24 @@ class Followed:
         seen = self.observation
         if self.bare or self.leak is not None:
             return math.inf
-        sent = of_choices([choice for choice in seen.choices if choice.exact])
-        parts = [*sent, *(of_pair(pair) for _, pair in seen.shown.pure)]
-        curve = None if math.isinf(seen.shown.mu) else PairCurve.of(seen.shown.mu, parts)
-        return 0.0 if curve is None else curve.epsilon(delta)
+        figures = figures_of(seen, delta)
+        return figures.most if self._responses_show else figures.least
+
+    @property
+    def _responses_show(self) -> bool:
+        """Whether all that hides private values is which outcomes were drawn, and messages have a row for each record.
+
+        Such rows are functions of the outcomes and of nothing else that is secret: who knows how the training began can
+        tell outcomes by them, as anybody can tell values without noise.
+        """
+        trace, choices = self.observation.trace, self.observation.choices
+        if trace is None or not choices or self.observation.loss.mu:
+            return False
+        trails = [message.trail for message in self.shown]
+        if any(trail.given or any(isinstance(trace.seals[n], Seal) for n in trail.seals) for trail in trails):
+            return False
+        shown = {id(trace.seals[number]) for trail in trails if _has_rows(trail) for number in trail.seals}
+        return all(id(choice) in shown for choice in choices)
 
     @property
     def branches(self) -> list[str]:
@@ -75,6 +89,14 @@ class Followed:
     def shown(self) -> Sequence[MessageState]:
         """The messages that the view sees."""
         return self.observation.messages
+
+
+def _has_rows(trail: Trail) -> bool:
+    tensors = trail.message.tensors
+    records = tensors.get("records")
+    return records is not None and any(
+        tensor.is_floating_point() and tensor.dim() > 0 and len(tensor) == len(records) for tensor in tensors.values()
+    )
 
 
 def own_seals(followed: Followed, kind: str) -> list[Seal | Choice]:

@@ -106,8 +106,10 @@ def _followed(
 
 
 def _worst(followed: Sequence[Followed], pairs: Sequence[PairRow]) -> Iterator[tuple[Followed, PairRow]]:
-    """Of each unit the view that learns most, which sees all that others see if they learn as much."""
+    """Of each unit the view that learns most, which sees all that others see if they learn as much; of views that
+    something is claimed about, where there are any."""
     rows = list(zip(followed, pairs, strict=True))
+    rows = [entry for entry in rows if entry[1].claimed is not None] or rows
     for unit in dict.fromkeys(own.unit_name for own in followed):
         own = [entry for entry in reversed(rows) if entry[0].unit_name == unit]
         yield max(own, key=lambda entry: math.inf if entry[1].accounted is None else entry[1].accounted)
