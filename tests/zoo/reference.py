@@ -124,7 +124,7 @@ def _tables(records, width, script):
     """The tensors of the program, and the arrays of the script, that have a row for each record."""
     frames = [frame for frame in _frames() if frame.f_code.co_filename == script]
     arrays = [value for frame in frames for value in frame.f_globals.values() if isinstance(value, np.ndarray)]
-    tensors = [value for value in gc.get_objects() if isinstance(value, torch.Tensor)]
+    tensors = [value for value in gc.get_objects() if issubclass(type(value), torch.Tensor)]
     for value in (*arrays, *tensors):
         if value.ndim == 2 and len(value) == records and value.shape[1] >= width:
             yield value.detach().float().numpy() if isinstance(value, torch.Tensor) else value

@@ -24,6 +24,7 @@ BROKEN = {
     "class_trainer": "class_trainer.py:31",
     "frozen_text": "frozen_text.py:35",
     "numpy_labels": "numpy_labels.py:28",
+    "poisson": "poisson.py:49",
     "three_parties": "three_parties.py:32",
 }
 

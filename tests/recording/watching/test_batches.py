@@ -179,7 +179,7 @@ def test_a_loader_without_ids_is_one_clear_line(tmp_path):
     training = Training(tmp_path)
     held_out = Scaled(Subset(TensorDataset(training.x, training.y), range(7)))
     held_out.other = TensorDataset(training.x[:7])
-    with pytest.raises(InputError, match=r"a data set of 7 items.*one of 24 records"):
+    with pytest.raises(InputError, match=r"a data set of 7 items.*one of 24, as many as there are labels: give"):
         next(training.wire.ids(DataLoader(held_out)))
     with pytest.raises(InputError, match="a torch DataLoader"):
         next(training.wire.ids([1, 2]))

@@ -245,6 +245,42 @@ def test_an_output_of_several_tensors_is_asked_for(tmp_path):
         System(tmp_path / "c", output=["a", "b", "c"])
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_part_of_an_output_is_recorded_both_ways(tmp_path, own):
+    """A function takes the part, as the first token of a text, and the training takes it by itself."""
+    bottoms = [Wrapped(lambda h: {"hidden": h, "mask": torch.ones(len(h))}) for _ in range(2)]
+    system = System(tmp_path, bottoms=bottoms, output=lambda output: output["hidden"][:, :1])
+    system.wire.batch(torch.arange(ROWS))
+    wholes = [bottom(x)["hidden"] for bottom, x in zip(bottoms, system.x, strict=True)]
+    sent = [whole[:, :1].clone() for whole in wholes]
+    for part in sent:
+        part.retain_grad()
+    loss = cross_entropy(nn.functional.linear(torch.cat(sent, 1), torch.ones(CLASSES, 2).tril()), system.y)
+    (loss + own * sum(whole[:, 1].square().sum() for whole in wholes)).backward()
+    system.wire.finish()
+    for m, part in enumerate(sent):
+        assert torch.equal(system.recorded("embeddings")[0, m], part)
+        assert torch.equal(system.recorded("embedding-gradient")[0, m], part.grad)
+        weights = bottoms[m].net.weight.grad
+        assert torch.allclose(weights[0], part.grad[:, 0] @ system.x[m])
+        assert bool(weights[1].any()) == own
+    assert sum("by more of its output" in line for line in head_of(tmp_path).remarks) == 2 * own
+
+
+def test_what_a_function_computes_anew_has_no_gradient_that_could_be_seen(tmp_path):
+    bottoms = [Wrapped(lambda h: {"hidden": h, "mask": torch.ones(len(h))}) for _ in range(2)]
+    system = System(tmp_path, bottoms=bottoms, output=lambda output: output["hidden"].tanh())
+    with pytest.raises(InputError, match="compute all else in the party's module"):
+        system.step(lambda module, x: module(x)["hidden"])
+
+
+def test_gradients_that_never_come_back_are_a_remark(tmp_path):
+    system = System(tmp_path)
+    system.step(between=torch.Tensor.detach)
+    system.wire.finish()
+    assert sum("no gradient came back" in line for line in head_of(tmp_path).remarks) == 2
+
+
 def frozen(module):
     module.requires_grad_(False)
 

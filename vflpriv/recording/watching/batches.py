@@ -154,7 +154,7 @@ def _numbering(dataset: Any, records: int) -> Tensor | None:
         if _length(level) in (records, None):
             return numbers
     lengths = " in ".join(str(_length(level)) for level, _ in reversed(levels))
-    expected = f"one of {records} records, as many as there are labels; or {_ASK}"
+    expected = f"one of {records}, as many as there are labels: give those of its items to watch(labels=…); or {_ASK}"
     raise InputError("ids: loader", f"a data set of {lengths} items", expected)
 
 

@@ -21,8 +21,8 @@ from vflpriv.recording.watching.outputs import (
     Columns,
     Output,
     columns_of,
+    leaving,
     part_of,
-    replaced,
     sent_tensor,
     several,
     tensors_in,
@@ -163,8 +163,7 @@ class Watch:
             if module is not self._bottoms[m]:
                 return None
             if in_backward():
-                self._recomputed(m, output)
-                return None
+                return self._recomputed(m, output)
             trains = _is_training_pass(module)
             if self._round is None and trains:
                 expected = "wire.batch(ids) or wire.ids(loader) before: whose records?"
@@ -177,14 +176,20 @@ class Watch:
             if self._round.spent and len(sent) > len(self._round.ids):
                 self._seen.evaluated(m, len(sent))
                 return None
-            if sent is not output and sent.requires_grad and several(output):
-                # The party's own losses on its other outputs may pass through this one, too.
-                leaving = sent.clone()
-                output, sent = replaced(output, sent, leaving), leaving
+            output, sent = self._leaving(m, output, sent)
             self._called(m, sent, trains)
             return output
 
         return hook
+
+    def _leaving(self, m: int, output: Any, sent: Tensor) -> tuple[Any, Tensor]:
+        """The output and what is sent of it, by which nothing but what comes back from others passes."""
+        if not sent.requires_grad or not (several(output) or callable(self._outputs[m])):
+            return output, sent
+        output, sent, rest = leaving(output, sent, f"watch: output of bottoms[{m}]")
+        if rest is not None:
+            self._seen.left_behind(m, rest)
+        return output, sent
 
     def _called(self, m: int, sent: Tensor, trains: bool) -> None:
         """A party's module was called in a round that no backward pass has ended, or trains."""
@@ -213,16 +218,19 @@ class Watch:
 
         return receive
 
-    def _recomputed(self, m: int, output: Any) -> None:
+    def _recomputed(self, m: int, output: Any) -> Any:
         """A checkpoint calls a module once more in the backward pass: the gradient passes through this call."""
         import torch
 
         call = None if self._round is None else self._round.calls.get(m)
         if call is None or not torch.is_grad_enabled() or call.listened:
-            return
+            return None
         sent = sent_tensor(output, self._outputs[m], f"watch: output of bottoms[{m}]")
-        if sent.requires_grad and sent.shape == call.sent.shape:
-            self._listening.listen(sent, self._receiver(call))
+        if not sent.requires_grad or sent.shape != call.sent.shape:
+            return None
+        output, sent = self._leaving(m, output, sent)
+        self._listening.listen(sent, self._receiver(call))
+        return output
 
     def _before_top(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         import torch

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Columns", "Output", "columns_of", "part_of", "replaced", "sent_tensor", "several", "tensors_in"]
+__all__ = ["Columns", "Output", "columns_of", "leaving", "part_of", "replaced", "sent_tensor", "several", "tensors_in"]
 
 Columns: TypeAlias = "EllipsisType | tuple[slice, slice]"
 Output: TypeAlias = "str | int | Callable[[Any], Any]"
@@ -83,6 +83,33 @@ def replaced(value: Any, old: Tensor, new: Tensor) -> Any:
         for field in fields(value):
             object.__setattr__(value, field.name, replaced(getattr(value, field.name), old, new))
     return value
+
+
+def leaving(value: Any, sent: Tensor, field: str) -> tuple[Any, Tensor, Tensor | None]:
+    """An output through which the gradient by what is sent passes alone, that tensor, and the rest where it is a part.
+
+    The party's own losses on its other outputs may pass through the tensor that is sent, too. Where a function has
+    taken a part of a tensor, such as the first token of a text, whoever has the output takes that part by itself.
+    """
+    import torch
+
+    own, copy = tensors_in(value), sent.clone()
+    if any(tensor is sent for tensor in own):
+        return replaced(value, sent, copy), copy, None
+    whole = next((tensor for tensor in own if _is_part(sent, tensor)), None)
+    if whole is None:
+        expected = "a tensor of the output, or rows and columns of one: compute all else in the party's module"
+        raise InputError(field, "a function that computes something new", expected)
+    places = torch.arange(whole.numel(), device=whole.device)
+    places = places.as_strided(sent.shape, sent.stride(), sent.storage_offset() - whole.storage_offset())
+    rest = whole.clone()
+    joined = rest.reshape(-1).index_copy(0, places.reshape(-1), copy.reshape(-1)).view(whole.shape)
+    return replaced(value, whole, joined), copy, rest
+
+
+def _is_part(sent: Tensor, whole: Tensor) -> bool:
+    same = sent.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr() and sent.dtype == whole.dtype
+    return same and whole.requires_grad and whole.is_contiguous()
 
 
 def _chosen(value: Any, which: Output, field: str) -> Any:

@@ -33,6 +33,10 @@ class Seen:
         self._in_rounds: Counter[int] = Counter()
         self._calls: Counter[int] = Counter()
         self._messages: Counter[int] = Counter()
+        self._asking: set[int] = set()
+        """Devices whose outputs have a graph."""
+        self._answered: set[int] = set()
+        """Devices that a gradient has come back to."""
         self._last: dict[int, int] = {}
         self._steps: WeakKeyDictionary[Any, tuple[set[int], int]] = WeakKeyDictionary()
         self._handle = register_optimizer_step_post_hook(self._stepped)
@@ -50,6 +54,8 @@ class Seen:
         """A party's module was given this tensor, first of all."""
         m, round_ = call.device, call.round
         self._calls[m] += 1
+        if call.listened:
+            self._asking.add(m)
         whole = len(call.rows.ids) == len(round_.ids)
         if self._looks and whole and given is not None and len(given):
             self._compare_inputs(m, round_, given.detach()[0].reshape(-1)[:_ENTRIES])
@@ -68,11 +74,23 @@ class Seen:
         """A gradient has arrived; one that overflowed in 16 bits, as those of scaled losses do at first, is cut off."""
         import torch
 
+        self._answered.add(call.device)
         if not self._looks or gradient.dtype != torch.float16 or bool(gradient.isfinite().all()):
             return gradient
         line = f"round {call.round.number} is the first with gradients that overflowed 16 bits: recorded are the limits"
         self._checks.remark("overflow", line)
         return gradient.nan_to_num()
+
+    def left_behind(self, m: int, rest: Tensor) -> None:
+        """A party's output without the part of it that is sent: what comes back by it is not recorded."""
+
+        def look(gradient: Tensor) -> None:
+            if bool(gradient.count_nonzero()):
+                line = f"gradients come back to bottoms[{m}] by more of its output than the part that output= takes"
+                self._checks.remark(f"rest {m}", f"{line}: name all that is sent, if this is not of losses of its own")
+
+        if self._looks:
+            rest.register_hook(look)
 
     def evaluated(self, m: int, rows: int) -> None:
         """A party was called with more rows than its round has, after it had learned."""
@@ -159,6 +177,9 @@ class Seen:
             elif silent:
                 line = f"device {m} sent nothing in {silent} of {self._rounds} rounds"
                 self._checks.remark(f"device {m}", f"{line}: bottoms[{m}] was not called in them")
+        for m in sorted(self._asking - self._answered):
+            line = f"no gradient came back to device {m}: none is in the transcript"
+            self._checks.remark(f"answers {m}", f"{line}, and attacks and the audit have seen none")
         if unused:
             self._checks.remark("unused", f"{unused} batches were fetched and no module was given them")
         labels = self._checks.labels

@@ -16,7 +16,7 @@ from vflpriv.recording.elsewhere import WireMaker, wires_made_by
 from vflpriv.run.traced.block import trace
 from vflpriv.run.traced.script import Script
 from vflpriv.run.traced.wire import Ended
-from vflpriv.run.traced.worlds import alike, array
+from vflpriv.run.traced.worlds import alike, array, tensor_of
 
 __all__ = ["FunctionScript"]
 
@@ -43,7 +43,7 @@ class FunctionScript(Script):
     def run(self, maker: WireMaker) -> None:
         """Call it, and give its private values back as they were."""
         with FlowWire.unseen():
-            given = [torch.as_tensor(value) for value in (self.labels, *self.features) if value is not None]
+            given = [tensor_of(value) for value in (self.labels, *self.features) if value is not None]
             # Arrays, since what is private is found among all tensors.
             kept = [(tensor, array(tensor)) for value in given for tensor in alike(FlowWire, value.detach())]
         try:

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from vflpriv.audits.flow.plain.twins import seeded
@@ -121,7 +121,7 @@ class Script:
                     patch.object(random, "seed", self._noted(random.seed)),
                     patch.object(DataLoader, "__init__", _loading_here(DataLoader.__init__)),
                     patch.object(_BaseDataLoaderIter, "__init__", _unseen(_BaseDataLoaderIter.__init__)),
-                    *(patch.object(kind, "__iter__", _at_once(kind.__iter__)) for kind in _SAMPLERS),
+                    patch.object(_BaseDataLoaderIter, "_next_index", _unseen(_BaseDataLoaderIter._next_index)),
                     patch.dict(os.environ, {"MPLBACKEND": "Agg"}),
                     redirect_stdout(quiet),
                     redirect_stderr(quiet),
@@ -175,23 +175,12 @@ def find_script(path: str | Path, arguments: tuple[str, ...] = ()) -> Script:
     return Script(path=Path(path).absolute(), arguments=arguments)
 
 
-_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
-
-
 def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Which records are in a batch is no secret: draws of loaders and samplers are no part of what is followed."""
+    """Which records are in a batch is no secret: draws of loaders, of any sampler, are no part of what is followed."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         with FlowWire.unseen():
             return original(self, *args, **kwargs)
-
-    return method
-
-
-def _at_once(original: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
-    def method(self: Any) -> Iterator[int]:
-        with FlowWire.unseen():
-            return iter(list(original(self)))
 
     return method
 

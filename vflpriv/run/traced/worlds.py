@@ -21,7 +21,7 @@ from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.core.units import Unit
 from vflpriv.run.traced.wire import TracingWire
 
-__all__ = ["ScriptWire", "ScriptWorlds", "alike", "array"]
+__all__ = ["ScriptWire", "ScriptWorlds", "alike", "array", "tensor_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,7 +120,7 @@ def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, reco
     if records is not None:
         return
     with tracing.wire.unseen():
-        own = torch.as_tensor(values).detach()
+        own = tensor_of(values).detach()
     if what == "labels":
         with tracing.wire.unseen():
             tracing.known_labels = array(own)
@@ -141,6 +141,20 @@ def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, reco
                 other = tensor.detach().clone()
                 other[worlds.record] = torch.from_numpy(np.array(worlds.row)).to(other.dtype)
             tracing.wire.hold(tensor, other, what=f"features of device {device}", owner=device)
+
+
+def tensor_of(values: Any) -> Tensor:
+    """What is handed over, in the memory in which the script has it, if torch can use that.
+
+    The column of a pandas table is read in its order: torch would ask it for its items by its index. Names of classes
+    are numbered.
+    """
+    if isinstance(values, Tensor):
+        return values
+    own = np.asarray(values)
+    if own.dtype.kind in "OUST":
+        own = np.unique(own, return_inverse=True)[1].reshape(own.shape)
+    return torch.as_tensor(own)
 
 
 def array(tensor: Tensor) -> NDArray[Any]:
