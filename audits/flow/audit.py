@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -18,7 +19,13 @@ from vflpriv.audits.flow.figures import SAME, Figures, figures_of
 from vflpriv.audits.flow.observation import Observation, observe
 from vflpriv.audits.flow.plain.wire import View
 from vflpriv.audits.flow.sources import TracedPair, traceable
-from vflpriv.audits.statistics.losses import epsilon_of_losses, mu_of_losses, p_value_losses
+from vflpriv.audits.statistics.losses import (
+    epsilon_of_losses,
+    missed,
+    mu_of_losses,
+    p_value_losses,
+    p_value_reached,
+)
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import register
 from vflpriv.core.audit import (
@@ -34,7 +41,7 @@ from vflpriv.core.audit import (
     measured,
     untested,
 )
-from vflpriv.core.budgets import delta_of, epsilon_of
+from vflpriv.core.budgets import delta_of, epsilon_of, mu_of
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import Offer, Source
 from vflpriv.core.units import Unit
@@ -43,6 +50,8 @@ __all__ = ["FlowAudit", "FlowSettings"]
 
 _DRAWS = 200
 """Transcripts along which the loss is drawn where it follows them."""
+_REACHED, _LESS, _APART = 30, 0.5, 1_000
+"""Transcripts that a figure is tried on, how much of the first one's it is, and where their seeds begin."""
 _TRANSCRIPTS = 3
 """Further transcripts of a training whose branches read what was sent."""
 _FIRST = 20
@@ -214,33 +223,50 @@ class _Traces:
         return measured(FlowAudit.name, measurement.method, claim, measurement, context)
 
     def _drawn(self, claim: Claim, context: AuditContext, rounds: int) -> Finding | None:
-        """The claim against draws of the loss, where the figure follows what was sent; None if there are none."""
-        pair = self._pair(claim)
+        """The claim against other transcripts, where the figure follows what was sent; None if nothing is known."""
+        pair, decides, confidence = self._pair(claim), _decides(claim), context.confidence
         losses = None if pair.losses is None else pair.losses(rounds, _DRAWS)
         if losses is None:
-            return None
-        decides, confidence = _decides(claim), context.confidence
-        by_mu = decides == MU
-        mu = mu_of_losses(losses, confidence) if by_mu else None
-        epsilon = epsilon_of_losses(losses, claim.delta, confidence) if claim.delta else 0.0
-        at = (0.0, delta_of(claim.mu, 0.0)) if by_mu else (claim.epsilon, claim.delta)
+            return self._reached(claim, context, rounds)
         measurement = Measurement(
-            unit=claim.unit,
-            view=claim.adversary,
-            method="draws of the loss",
-            outcome=f"{pair.what}: exact losses along {len(losses)} transcripts of {rounds} rounds",
-            decides=decides,
-            mu=mu,
-            epsilon=epsilon,
-            delta=claim.delta,
+            **_along(
+                claim, pair, f"exact losses along {len(losses)} transcripts of {rounds} rounds", "draws of the loss"
+            ),
+            mu=mu_of_losses(losses, confidence) if decides == MU else None,
+            epsilon=epsilon_of_losses(losses, claim.delta, confidence) if claim.delta else 0.0,
             confidence=confidence,
-            p_value=p_value_losses(losses, *at),
+            p_value=p_value_losses(losses, *_allowed(claim)),
             trials=len(losses),
-            assumptions=(_THIS_PAIR,),
-            witness=pair.what,
-            tool="draws of the loss",
-            description="the two worlds of one traced training",
             effort=f"{pair.what}: {len(losses)} pairs of trainings",
+        )
+        return measured(FlowAudit.name, measurement.method, claim, measurement, context)
+
+    def _reached(self, claim: Claim, context: AuditContext, rounds: int) -> Finding | None:
+        """The claim against a figure that every one of some further transcripts reaches; None if they need not be made.
+
+        The figure is chosen by the first transcript, and by none of those that test it.
+        """
+        pair, count = self._pair(claim), max(_REACHED, context.min_trials)
+        first = _figures(claim, self._observed(claim, rounds)).mu
+        least = _LESS * first if first is not None and math.isfinite(first) else 0.0
+        p_value = p_value_reached(least, count, *_allowed(claim))
+        if p_value > context.verdict_alpha:
+            return None
+        view = self._source.traced_view(claim.adversary)
+        for number in range(count):
+            observed = observe(pair.program(rounds), view, self._source.seed + _APART + number)
+            along = _figures(claim, observed).mu
+            if along is None or not least <= along < math.inf:
+                return None
+        share = missed(count, context.confidence)
+        measurement = Measurement(
+            **_along(claim, pair, f"μ ≥ {least:.4g} along {count} of {count} transcripts", "other transcripts"),
+            mu=mu_of(0.0, max(0.0, delta_of(least, 0.0) - share)) if _decides(claim) == MU else None,
+            epsilon=epsilon_of(least, min(1.0, claim.delta + share)),
+            confidence=context.confidence,
+            p_value=p_value,
+            trials=count,
+            effort=f"{pair.what}: {count} traced trainings",
         )
         return measured(FlowAudit.name, measurement.method, claim, measurement, context)
 
@@ -273,6 +299,27 @@ class _Traces:
             effort=f"{pair.what}: one traced training and three plain ones",
             facts={AT_CLIP: True} if pair is self._pair(claim).at_clip else {},
         )
+
+
+def _along(claim: Claim, pair: TracedPair, outcome: str, method: str) -> dict[str, Any]:
+    """What is said of measurements along several transcripts."""
+    return {
+        "unit": claim.unit,
+        "view": claim.adversary,
+        "method": method,
+        "outcome": f"{pair.what}: {outcome}",
+        "decides": _decides(claim),
+        "delta": claim.delta,
+        "assumptions": (_THIS_PAIR,),
+        "witness": pair.what,
+        "tool": method,
+        "description": "the two worlds of one traced training",
+    }
+
+
+def _allowed(claim: Claim) -> tuple[float, float]:
+    """An ε, and the δ that the claim allows there."""
+    return (0.0, delta_of(claim.mu, 0.0)) if _decides(claim) == MU else (claim.epsilon, claim.delta)
 
 
 def _claimed(claim: Claim) -> float:

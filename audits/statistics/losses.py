@@ -17,7 +17,7 @@ from vflpriv.audits.statistics.means import FINE, p_value_mean
 from vflpriv.common.numerics import Floats
 from vflpriv.core.budgets import delta_of
 
-__all__ = ["epsilon_of_losses", "mu_of_losses", "p_value_losses"]
+__all__ = ["epsilon_of_losses", "missed", "mu_of_losses", "p_value_losses", "p_value_reached"]
 
 _HALVINGS = 40
 _MOST_MU = 16.0
@@ -36,6 +36,24 @@ def p_value_losses(losses: Floats, epsilon: float, delta: float) -> float:
     (1.0, True)
     """
     return p_value_mean(_told_apart(losses, epsilon), delta, FINE)
+
+
+def p_value_reached(mu: float, count: int, epsilon: float, delta: float) -> float:
+    """The p-value of "the pair is (ε, δ)-indistinguishable", where each of so many transcripts had at least this μ.
+
+    Of all transcripts of the first world a share η has less, and the worlds are told apart by δ_μ(ε) - η at least
+    (docs/what-a-trace-proves.md, Lemma 4b). If that is no more than δ, then η ≥ δ_μ(ε) - δ, and none of so many
+    transcripts was among that share.
+
+    >>> round(p_value_reached(20.0, 30, 1.0, 1e-5), 9), p_value_reached(0.1, 30, 1.0, 1e-5)
+    (0.0, 1.0)
+    """
+    return (1 - max(0.0, delta_of(mu, epsilon) - delta)) ** count
+
+
+def missed(count: int, confidence: float) -> float:
+    """The largest share of which none of so many draws need be, at this confidence."""
+    return 1 - (1 - confidence) ** (1 / count)
 
 
 def epsilon_of_losses(losses: Floats, delta: float, confidence: float) -> float:

@@ -75,6 +75,22 @@ def test_what_a_branch_on_noised_values_sends_is_seen_in_other_transcripts(sign:
     assert "labels is sent without noise" in result.finding.sentence
 
 
+@pytest.mark.parametrize(("often", "expected"), [(True, Verdict.VIOLATED), (False, Verdict.UNMEASURED)])
+def test_a_figure_that_follows_what_was_sent_is_tried_on_other_transcripts(often: bool, expected: Verdict) -> None:
+    """How far labels move a sum follows a number that was drawn and sent: far in every run, or in half of them."""
+
+    def program(wire: FlowWire) -> None:
+        y = wire.private(HERE, THERE)
+        public = wire.send("public", torch.randn(1))
+        scale = 10 + public.abs() if often else torch.where(public < 0, 10 - public, 0.01 * public)
+        wire.send("sum", scale * y + torch.randn(8))
+
+    result = Examined(program, gdp(0.1))
+    assert result.verdict is expected, result.finding.sentence
+    # Of thirty transcripts each reaches half of the first one's figure.
+    assert (result.finding.trials == 30) is often
+
+
 CHOICES = {
     "where": lambda y: torch.where(torch.rand(8) < FLIP, 1 - y, y),
     "arithmetic": lambda y: (y + (torch.rand(8) < FLIP).long()) % 2,

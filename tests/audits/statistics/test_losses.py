@@ -7,9 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from vflpriv.audits.statistics.losses import epsilon_of_losses, mu_of_losses, p_value_losses
+from vflpriv.audits.statistics.losses import (
+    epsilon_of_losses,
+    missed,
+    mu_of_losses,
+    p_value_losses,
+    p_value_reached,
+)
 from vflpriv.common.numerics import Floats
-from vflpriv.core.budgets import epsilon_of
+from vflpriv.core.budgets import delta_of, epsilon_of
 
 DELTA, DRAWS, REPETITIONS, ROUNDS = 1e-2, 300, 400, 4
 STATES = (0.6, 0.2)
@@ -85,3 +91,19 @@ def test_the_bound_is_where_the_p_value_is_the_level() -> None:
     bound = epsilon_of_losses(losses, DELTA, 0.95)
     assert 0 < bound < losses.max()
     assert p_value_losses(losses, bound * (1 - 1e-6), DELTA) <= 0.05 < p_value_losses(losses, bound * (1 + 1e-6), DELTA)
+
+
+@pytest.mark.parametrize(("mu", "share"), [(3.0, 0.1), (6.0, 0.02), (20.0, 0.3)])
+def test_a_figure_that_most_transcripts_reach_rarely_refutes_what_holds(mu: float, share: float) -> None:
+    """Where a share of transcripts tells nothing the pair has just δ = (1 - η) δ_μ(ε), and all of n reach μ seldom."""
+    for count in (10, 30):
+        for epsilon in (0.0, 1.0):
+            holds = (1 - share) * delta_of(mu, epsilon)
+            # Whatever the level, it is refuted with no more than this probability: that all transcripts reach it.
+            assert p_value_reached(mu, count, epsilon, holds) >= (1 - share) ** count
+            assert p_value_reached(mu, count, epsilon, holds / 2) < p_value_reached(mu, count, epsilon, holds)
+
+
+def test_none_of_many_draws_is_of_a_share_that_is_large() -> None:
+    for count, confidence in ((30, 0.95), (100, 0.999)):
+        assert (1 - missed(count, confidence)) ** count == pytest.approx(1 - confidence)
