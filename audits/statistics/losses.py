@@ -48,12 +48,14 @@ def p_value_reached(mu: float, count: int, epsilon: float, delta: float) -> floa
     >>> round(p_value_reached(20.0, 30, 1.0, 1e-5), 9), p_value_reached(0.1, 30, 1.0, 1e-5)
     (0.0, 1.0)
     """
-    return (1 - max(0.0, delta_of(mu, epsilon) - delta)) ** count
+    probability: float = (1 - max(0.0, delta_of(mu, epsilon) - delta)) ** count
+    return probability
 
 
 def missed(count: int, confidence: float) -> float:
     """The largest share of which none of so many draws need be, at this confidence."""
-    return 1 - (1 - confidence) ** (1 / count)
+    share: float = 1 - (1 - confidence) ** (1 / count)
+    return share
 
 
 def epsilon_of_losses(losses: Floats, delta: float, confidence: float) -> float:
