@@ -186,9 +186,9 @@ class Watch:
         """The output and what is sent of it, by which nothing but what comes back from others passes."""
         if not sent.requires_grad or not (several(output) or callable(self._outputs[m])):
             return output, sent
-        output, sent, rest = leaving(output, sent, f"watch: output of bottoms[{m}]")
-        if rest is not None:
-            self._seen.left_behind(m, rest)
+        output, sent, kept = leaving(output, sent, f"watch: output of bottoms[{m}]")
+        if kept is not None:
+            self._seen.left_behind(m, kept)
         return output, sent
 
     def _called(self, m: int, sent: Tensor, trains: bool) -> None:

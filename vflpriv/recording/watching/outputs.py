@@ -102,9 +102,9 @@ def leaving(value: Any, sent: Tensor, field: str) -> tuple[Any, Tensor, Tensor |
         raise InputError(field, "a function that computes something new", expected)
     places = torch.arange(whole.numel(), device=whole.device)
     places = places.as_strided(sent.shape, sent.stride(), sent.storage_offset() - whole.storage_offset())
-    rest = whole.clone()
-    joined = rest.reshape(-1).index_copy(0, places.reshape(-1), copy.reshape(-1)).view(whole.shape)
-    return replaced(value, whole, joined), copy, rest
+    kept = whole.clone()
+    joined = kept.reshape(-1).index_copy(0, places.reshape(-1), copy.reshape(-1)).view(whole.shape)
+    return replaced(value, whole, joined), copy, kept
 
 
 def _is_part(sent: Tensor, whole: Tensor) -> bool:

@@ -81,7 +81,7 @@ class Seen:
         self._checks.remark("overflow", line)
         return gradient.nan_to_num()
 
-    def left_behind(self, m: int, rest: Tensor) -> None:
+    def left_behind(self, m: int, kept: Tensor) -> None:
         """A party's output without the part of it that is sent: what comes back by it is not recorded."""
 
         def look(gradient: Tensor) -> None:
@@ -90,7 +90,7 @@ class Seen:
                 self._checks.remark(f"rest {m}", f"{line}: name all that is sent, if this is not of losses of its own")
 
         if self._looks:
-            rest.register_hook(look)
+            kept.register_hook(look)
 
     def evaluated(self, m: int, rows: int) -> None:
         """A party was called with more rows than its round has, after it had learned."""
