@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from vflpriv.data.records import keep_back, long_tail
 from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
 from vflpriv.errors import InputError
 
-__all__ = ["Alignment", "Choices", "VerticalArrays", "load", "read"]
+__all__ = ["Alignment", "VerticalArrays", "load", "read"]
 
 Alignment = Literal["exact", "common"]
 
@@ -56,25 +56,7 @@ class VerticalArrays(BaseData):
         )
 
 
-class Choices(TypedDict, total=False):
-    """The arguments of `read` beside the name of the data set."""
-
-    devices: int | None
-    partition: str | None
-    folder: str | os.PathLike[str] | None
-    train: int | None
-    imbalance: float | None
-    validation: float | None
-    overlap: float
-    keep_shape: bool
-    vocabulary: str | os.PathLike[str] | None
-    tokens: int | None
-    ranges: Ranges
-    values: Values
-    alignment: Alignment
-
-
-def load(name: str, **choices: Unpack[Choices]) -> VerticalData:
+def load(name: str, **choices: Any) -> VerticalData:
     """A data set as tensors; `read` explains the arguments."""
     return read(name, **choices).tensors()
 
