@@ -107,6 +107,8 @@ class _Traces:
         self._pairs: dict[str, TracedPair | str] = {}
         self._along: dict[str, str] = {}
         """Why the figure of a pair refutes nothing: other draws lead to another one. By the claim's key."""
+        self._others: dict[str, Finding | None] = {}
+        """What other transcripts say of a claim, where they were asked for."""
 
     def refusal(self, claim: Claim) -> str | None:
         """Why there is nothing to follow, or None."""
@@ -142,6 +144,10 @@ class _Traces:
         at_clip = self._at_clip(claim, context)
         if at_clip is not None and at_clip.verdict is Verdict.VIOLATED:
             return at_clip
+        # What refutes the claim whatever else is sent needs no longer trace.
+        drawn = self._otherwise(claim, context) if claim.key in self._along else None
+        if drawn is not None and drawn.verdict is Verdict.VIOLATED:
+            return drawn
         followed = self._after(claim, self._rounds, context) if short else first
         clear = followed.verdict is Verdict.CONSISTENT and followed.measurement is not None
         return at_clip if at_clip is not None and clear and at_clip.figure > followed.figure else followed
@@ -210,7 +216,7 @@ class _Traces:
                 finding = measured(FlowAudit.name, measurement.method, claim, measurement, context)
                 return replace(finding, repair=_repair(measurement, claim))
             reasons.append(self._along[claim.key])
-            drawn = self._drawn(claim, context, rounds) if rounds == self._rounds else None
+            drawn = self._otherwise(claim, context) if rounds == self._rounds else None
             if drawn is not None and drawn.verdict is Verdict.VIOLATED:
                 return drawn
         if reasons:
@@ -222,8 +228,14 @@ class _Traces:
             return _sealed(claim, measurement, figures)
         return measured(FlowAudit.name, measurement.method, claim, measurement, context)
 
-    def _drawn(self, claim: Claim, context: AuditContext, rounds: int) -> Finding | None:
+    def _otherwise(self, claim: Claim, context: AuditContext) -> Finding | None:
         """The claim against other transcripts, where the figure follows what was sent; None if nothing is known."""
+        if claim.key not in self._others:
+            self._others[claim.key] = self._drawn(claim, context, self._rounds)
+        return self._others[claim.key]
+
+    def _drawn(self, claim: Claim, context: AuditContext, rounds: int) -> Finding | None:
+        """The claim against draws of the loss, or figures, along other transcripts."""
         pair, decides, confidence = self._pair(claim), _decides(claim), context.confidence
         losses = None if pair.losses is None else pair.losses(rounds, _DRAWS)
         if losses is None:

@@ -323,14 +323,14 @@ class TwinCheck:
     # All rounds together -------------------------------------------------------------------------------------------
 
     def _add_up(self, kind: str, pairs: Sequence[tuple[Released, Released]], squares: NDArray[np.float64]) -> None:
-        releases = self._of(kind)
+        releases, finite = self._of(kind), np.nan_to_num(squares, posinf=0.0)
         for adversary, totals in self._totals.items():
             seen = [r for r in releases if adversary.kind in r.seen_by]
             everywhere = any(r.reaches_all or r.carried for r in seen)
-            for (first, _), square in zip(pairs, squares, strict=True):
+            for (first, _), square in zip(pairs, finite, strict=True):
                 received = first.message is not None and adversary in _resolved(first.message, adversary)
                 if seen and (everywhere or first.internal or received) and first.std**2 > 0:
-                    totals += np.nan_to_num(square, posinf=0.0) / first.std**2
+                    totals += square / first.std**2
 
     def excesses(self) -> list[Excess]:
         """For each unit and adversary, the canary whose μ over all rounds exceeds the accounted one most."""

@@ -81,6 +81,8 @@ def on_host(values: Sequence[Released], messages: Sequence[Message] = ()) -> tup
     carriers = [value.message for value in values if value.message is not None]
     held = [t for v in values for t in (v.noiseless, v.released)] + [t for m in messages for t in m.tensors.values()]
     held += [m.records for m in (*carriers, *messages) if m.records is not None]
+    if all(tensor.device.type == "cpu" for tensor in held):
+        return list(values), list(messages)
     moved = {id(tensor): copied for tensor, copied in zip(held, to_host(held), strict=True)}
 
     def carrier(message: Message | None) -> Message | None:

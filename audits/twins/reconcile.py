@@ -131,7 +131,9 @@ class Sightings:
         self.sent[outline(message)] += 1
         way = "up" if message.receiver.is_server else "down"
         for name in message.tensors:
-            sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=replace(message, tensors={})))
+            if (message.kind, name) not in self.tensors:
+                self.tensors[message.kind, name] = _Sighting(first=replace(message, tensors={}))
+            sighting = self.tensors[message.kind, name]
             sighting.ways.add(way)
             sighting.seen_by |= _observers(message)
             sighting.rounds.add(message.round)
