@@ -10,14 +10,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-__all__ = ["CONSTANT", "UNKNOWN", "Bounds", "Fact", "Moves", "Norms", "constant", "least", "most", "norm_of", "times"]
+__all__ = [
+    "CONSTANT",
+    "UNKNOWN",
+    "Bounds",
+    "Fact",
+    "Moves",
+    "Norms",
+    "Share",
+    "constant",
+    "least",
+    "most",
+    "norm_of",
+    "shares",
+    "times",
+]
 
 Norms = tuple[tuple[tuple[int, str], float], ...]
 """A product of norms: (number of a tensor, "row" or "whole") with its exponent, in order."""
 Bounds = Mapping[Norms, float]
 """Several bounds that hold together, each a factor by the product of norms that it is multiplied with."""
 CONSTANT: Norms = ()
+Share: TypeAlias = tuple[int, int]
+"""The number of a tensor whose rows are norms beside each other, and that of a tensor one of these norms is of."""
 
 
 def norm_of(number: int, level: str) -> Bounds:
@@ -53,6 +70,21 @@ def times(first: Bounds, second: Bounds, power: float = 1.0) -> Bounds:
     return merged
 
 
+def shares(bounds: Bounds, factor: float = 1.0) -> dict[Share, float]:
+    """Bounds on rows that are a number times the norm of one tensor's row by that of another.
+
+    >>> x, y = norm_of(0, "row"), norm_of(1, "row")
+    >>> shares(times(x, times({CONSTANT: 5.0}, y, -1.0)))
+    {(1, 0): 5.0}
+    """
+    known: dict[Share, float] = {}
+    for norms, bound in bounds.items():
+        by_power = {power: number for (number, level), power in norms if level == "row"}
+        if len(norms) == 2 and set(by_power) == {-1.0, 1.0}:
+            known[by_power[-1.0], by_power[1.0]] = bound * factor
+    return known
+
+
 def least(*several: Bounds) -> Bounds:
     """All of these bounds hold."""
     merged: dict[Norms, float] = {}
@@ -83,6 +115,8 @@ class Moves:
     """All records are replaced."""
     empty: float = math.inf
     """All records become zeros."""
+    joint: Mapping[Share, float] = field(default_factory=dict)
+    """One record is replaced: so many times the share of a part in the norm of all. Squares of shares add up to one."""
 
     def scaled(self, factor: float) -> Moves:
         """Of a tensor that is so many times as large, or less."""
@@ -91,6 +125,7 @@ class Moves:
             remove=_product(self.remove, factor),
             client=_product(self.client, factor),
             empty=_product(self.empty, factor),
+            joint={share: bound * factor for share, bound in self.joint.items()},
         )
 
     def added(self, other: Moves) -> Moves:
@@ -144,6 +179,8 @@ class Fact:
     """Whether each row has at most one entry that is not zero."""
     along: bool = False
     """Whether it is the private value times one number that is not negative."""
+    parts: tuple[frozenset[int], ...] = ()
+    """For each entry of a row the numbers of tensors whose rows are no longer than it."""
     moves: Moves | None = None
     """What is known of how far a tensor moves that is made of all records."""
     why: str = ""
@@ -185,7 +222,7 @@ class Fact:
             # A tensor and the same one with a row of zeros are at most 90 degrees apart, however either is scaled.
             away = min(away, math.sqrt(2) * size)
         empty = min(known.empty, client, size if self.vanishes else math.inf)
-        return Moves(replace=change, remove=away, client=client, empty=empty)
+        return Moves(replace=change, remove=away, client=client, empty=empty, joint=known.joint)
 
     def either(self, other: Fact) -> Fact:
         """Of a tensor whose entries are those of the one or of the other."""
@@ -201,7 +238,7 @@ class Fact:
 
     def changed(self, **fields: object) -> Fact:
         """The same with other fields; it is another tensor then, of which squares and directions are not known."""
-        other = {"tensor": None, "square": None, "along": False, "single": False, "long": {}, **fields}
+        other = {"tensor": None, "square": None, "along": False, "single": False, "long": {}, "parts": (), **fields}
         return replace(self, **other)  # type: ignore[arg-type]
 
     def alone(self) -> Fact:

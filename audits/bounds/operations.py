@@ -7,14 +7,26 @@ the private values themselves, only at shapes, public tensors and numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vflpriv.audits.bounds.facts import CONSTANT, UNKNOWN, Bounds, Fact, Moves, constant, least, norm_of, times
+from vflpriv.audits.bounds.facts import (
+    CONSTANT,
+    UNKNOWN,
+    Bounds,
+    Fact,
+    Moves,
+    Share,
+    constant,
+    least,
+    norm_of,
+    shares,
+    times,
+)
 
 __all__ = [
     "RULES",
@@ -276,8 +288,8 @@ def _sum(op: Operation) -> Fact | None:
     if fact.axis is None or fact.axis not in dims:
         return _within_rows(op, fact, dims, scale * math.sqrt(count))
     rows, row = tensor.shape[fact.axis], constant(fact.rows(width_of(tensor, fact.axis)))
-    others = math.prod(tensor.shape[d] for d in dims if d != fact.axis)
-    return _over_records(fact, row * scale * math.sqrt(others), rows)
+    factor = scale * math.sqrt(math.prod(tensor.shape[d] for d in dims if d != fact.axis))
+    return _over_records(fact, row * factor, rows, joint=shares(fact.row, factor))
 
 
 def _within_rows(op: Operation, fact: Fact, dims: Sequence[int], factor: float) -> Fact:
@@ -293,8 +305,13 @@ def _within_rows(op: Operation, fact: Fact, dims: Sequence[int], factor: float) 
     )
 
 
-def _over_records(fact: Fact, row: float, rows: int, *, own: bool = True) -> Fact:
-    """A sum of rows, none of them longer than this, and each of a record of its `own` or not."""
+def _over_records(
+    fact: Fact, row: float, rows: int, *, own: bool = True, joint: Mapping[Share, float] | None = None
+) -> Fact:
+    """A sum of rows, none of them longer than this, and each of a record of its `own` or not.
+
+    `joint` bounds them by their shares in rows that were clipped with others.
+    """
     apart = math.sqrt(2) if fact.positive else 2.0
     alone, moving = row if fact.vanishes else apart * row, 1 if own else rows
     return Fact(
@@ -307,6 +324,7 @@ def _over_records(fact: Fact, row: float, rows: int, *, own: bool = True) -> Fac
             remove=alone if own else apart * rows * row,
             client=apart * rows * row,
             empty=rows * alone,
+            joint={share: 2.0 * bound for share, bound in (joint or {}).items()} if own else {},
         ),
         why="" if row < math.inf else fact.why,
     )
@@ -697,7 +715,7 @@ def _two_private(op: Operation, mine: Fact, other: Fact) -> Fact | None:
     if mine.axis == size - 1 and other.axis == size - 2:
         term = Fact(finite=mine.finite and other.finite, vanishes=vanishes)
         own = mine.own and other.own and mine.order == other.order
-        return _over_records(term, constant(terms), left.shape[mine.axis], own=own)
+        return _over_records(term, constant(terms), left.shape[mine.axis], own=own, joint=shares(terms))
     return None
 
 

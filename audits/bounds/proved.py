@@ -12,7 +12,7 @@ audit `float`, and no clip keeps what is not a number from leaving.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vflpriv.audits.bounds.facts import CONSTANT, UNKNOWN, Fact, Moves, least, norm_of
+from vflpriv.audits.bounds.facts import CONSTANT, UNKNOWN, Fact, Moves, Share, least, norm_of
 from vflpriv.audits.bounds.operations import RULES, Operation, entrywise, width_of
 from vflpriv.audits.bounds.records import ORDERED
 
@@ -57,6 +57,7 @@ class Following(TorchDispatchMode):
         self._facts: dict[int, tuple[StorageWeakRef, dict[Any, Fact]]] = {}
         self._drawn: dict[int, StorageWeakRef] = {}
         self._count = self._entered = 0
+        self._parts: dict[int, tuple[frozenset[int], ...]] = {}
         self.blamed = ""
         """The last operation after which nothing was known any more."""
 
@@ -137,12 +138,23 @@ class Following(TorchDispatchMode):
         moves = fact.moved(rows, width_of(tensor, fact.axis))
         return Proved(moves=moves, why="" if moves.replace < math.inf else fact.why or self.blamed)
 
+    def columns(self, joint: Mapping[Share, float]) -> dict[Share, float]:
+        """The same bounds by the column in which the norm of the part lies; without those of no known column."""
+        return {
+            (whole, column): bound
+            for (whole, part), bound in joint.items()
+            for column, parts in enumerate(self._parts.get(whole, ()))
+            if part in parts
+        }
+
     def named(self, tensor: Tensor) -> int:
         """The number by which bounds speak of a tensor's norm from now on."""
         fact = self.known(tensor) or UNKNOWN
         if fact.tensor is not None:
             return fact.tensor
         number = self._next()
+        if fact.parts:
+            self._parts[number] = fact.parts
         row = least(fact.row, norm_of(number, "row")) if fact.axis is not None else fact.row
         whole = least(fact.whole, norm_of(number, "whole"))
         named = fact.changed(row=row, whole=whole, tensor=number, square=fact.square, along=fact.along, long=fact.long)

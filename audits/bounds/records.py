@@ -156,6 +156,7 @@ def _joined(op: Operation) -> Fact | None:
         order=order,
         row=least({CONSTANT: math.sqrt(squares)}),
         long=_longer_than(op, parts, private, axis),
+        parts=_parts(parts, private, axis),
         entry=least({CONSTANT: max(constant(fact.entries()) for fact in private)}),
         finite=all(fact.finite for fact in private),
         positive=all(fact.positive for fact in private),
@@ -170,6 +171,17 @@ def _longer_than(op: Operation, parts: Sequence[Tensor], facts: Sequence[Fact], 
             fact.low if fact.positive and width_of(part, axis) == 1 else norm_of(op.named(part), "row")
             for part, fact in zip(parts, facts, strict=True)
         )
+    )
+
+
+def _parts(parts: Sequence[Tensor], facts: Sequence[Fact], axis: int) -> tuple[frozenset[int], ...]:
+    """By column the tensors of whose rows it holds the norms, where each part is one column; else nothing."""
+    if any(width_of(part, axis) != 1 or not fact.positive for part, fact in zip(parts, facts, strict=True)):
+        return ()
+    lows = [[norms for norms, factor in fact.low.items() if factor >= 1] for fact in facts]
+    return tuple(
+        frozenset(norms[0][0][0] for norms in low if len(norms) == 1 and norms[0] == ((norms[0][0][0], "row"), 1.0))
+        for low in lows
     )
 
 

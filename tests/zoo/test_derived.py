@@ -37,6 +37,15 @@ def test_private_sgd_of_opacus_has_the_epsilon_of_its_noise(tmp_path):
 
 
 @pytest.mark.slow
+def test_parameters_that_opacus_clips_one_by_one_cost_each_a_clip(tmp_path):
+    text = (SCRIPTS / "opacus_head.py").read_text().replace("DPOptimizer", "DPPerLayerOptimizer")
+    (tmp_path / "layers.py").write_text(text.replace("max_grad_norm=0.5", "max_grad_norm=[0.5, 0.5]"))
+    report = api.trace(tmp_path / "layers.py", quiet=True)
+    release = ledger_of(report, tmp_path)["head-gradient"]
+    assert release.sensitivity["label"] == pytest.approx(math.sqrt(2) * 2 * 0.5, rel=1e-6)
+
+
+@pytest.mark.slow
 def test_responses_that_are_drawn_once_cost_their_epsilon_once(tmp_path):
     report = traced("randomised_response")
     assert [pair.accounted for pair in report.pairs] == pytest.approx([1.0] * 3, rel=1e-4)

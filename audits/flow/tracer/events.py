@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -69,6 +70,8 @@ class Meeting:
     """Whether it depends on state that earlier steps computed from private values."""
     why: str
     """What is to blame where nothing bounds it."""
+    joint: Mapping[tuple[int, int], float]
+    """By what it was clipped with and its place there: it moves by so many times its share in that; see `Moves`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -208,6 +208,7 @@ class Following:
             entries=result.numel() if axis is None else result.numel() // result.shape[axis],
             stale=self.bounds.of_several_batches(result),
             why=proved.why,
+            joint=self.bounds.columns(proved.moves.joint),
         )
         self.bounds.forget(result)
         self.meetings.append(meeting)

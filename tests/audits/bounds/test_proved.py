@@ -310,6 +310,41 @@ def test_what_a_device_without_data_moves_follows_from_what_its_model_sends(empt
         assert {unit: p.bound for unit, p in proved.items()} == pytest.approx(dict(mechanism.sensitivity))
 
 
+def of_two_parameters(g, shared=True):
+    """Gradients of two parameters, clipped as Opacus clips them: with one factor, or each with its own."""
+    parts = [g[:, :3].clone(), g[:, 3:].clone()]
+    lengths = torch.stack([part.reshape(len(part), -1).norm(dim=-1) for part in parts], dim=1)
+    whole = lengths.norm(2, dim=1)
+    factors = [(C / ((whole if shared else part.norm(dim=1)) + 1e-6)).clamp(max=1) for part in parts]
+    return [torch.einsum("i,i...", f, part) for f, part in zip(factors, parts, strict=True)]
+
+
+def test_parameters_that_are_clipped_together_move_together():
+    """Between two worlds all of them are at most 2 C apart, which each alone may be: their shares have names."""
+    following = Following()
+    with torch.no_grad(), following:
+        sums = of_two_parameters(following.private(torch.randn(B, D), axis=0))
+    joint = [following.columns(following.moves(total).moves.joint) for total in sums]
+    ((first, bound),), ((second, other),) = (own.items() for own in joint)
+    assert (first[0], first[1], second[1]) == (second[0], 0, 1)
+    assert bound == other == pytest.approx(2 * C)
+    generator = torch.Generator().manual_seed(0)
+    for size in (0.1, 1.0, 100.0):
+        own = size * torch.randn(B, D, generator=generator)
+        changed = own.clone()
+        changed[0] *= -1
+        apart = torch.cat(of_two_parameters(own)) - torch.cat(of_two_parameters(changed))
+        assert float(apart.norm()) <= 2 * C
+
+
+def test_parameters_that_are_clipped_alone_share_nothing():
+    following = Following()
+    with torch.no_grad(), following:
+        sums = of_two_parameters(following.private(torch.randn(B, D), axis=0), shared=False)
+    assert not any(following.columns(following.moves(total).moves.joint) for total in sums)
+    assert [following.moves(total).moves.replace for total in sums] == pytest.approx([2 * C, 2 * C])
+
+
 def test_the_published_clip_has_no_bound_and_its_operation_is_named():
     proved = proved_bounds(ScalarMean(clip=C, batch_size=B, two_sided=False), B)
     assert math.isinf(proved[Unit.LABEL].bound)

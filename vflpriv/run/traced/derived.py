@@ -231,10 +231,36 @@ def _families(meeting: Meeting, trace: Trace) -> list[str]:
 
 def _ratio(meetings: Sequence[Meeting], law: str | None, factor: float) -> float:
     """How far one message moves, relative to its noise: in L2, or of Laplace noise in L1."""
-    ratios = [meeting.moves / float(meeting.rows.scales.square().sum(1).sqrt().min()) / factor for meeting in meetings]
+    scales = [float(meeting.rows.scales.square().sum(1).sqrt().min()) * factor for meeting in meetings]
+    ratios = [meeting.moves / scale for meeting, scale in zip(meetings, scales, strict=True)]
     if law == "laplace":
         return math.fsum(own * math.sqrt(meeting.entries) for own, meeting in zip(ratios, meetings, strict=True))
-    return math.hypot(*ratios)
+    groups: dict[object, list[int]] = {}
+    for number, meeting in enumerate(meetings):
+        groups.setdefault(min((whole for whole, _ in meeting.joint), default=(number,)), []).append(number)
+    return math.hypot(
+        *(
+            min(
+                math.hypot(*(ratios[n] for n in group)),
+                _clipped_together(whole, [(meetings[n], scales[n]) for n in group]),
+            )
+            for whole, group in groups.items()
+        )
+    )
+
+
+def _clipped_together(whole: object, group: Sequence[tuple[Meeting, float]]) -> float:
+    """How far values move that were clipped as one, such as the gradients of all parameters of a model.
+
+    Squares of what each has of the clip add up to one, so that all together move as far as the one that moves most.
+    """
+    ratios: dict[int, float] = {}
+    for meeting, scale in group:
+        places = [(place, bound) for (of, place), bound in meeting.joint.items() if of == whole]
+        if len(places) != 1 or places[0][0] in ratios:
+            return math.inf
+        ratios[places[0][0]] = places[0][1] / scale
+    return max(ratios.values())
 
 
 def _reused(meetings: Sequence[Meeting]) -> bool:
