@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.attacks.text.test_nearest import RECORDS, SERVER, encoder, split, tried  # noqa: F401 (a fixture)
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.attacks.text.decoder import TextDecoder, TextDecoderLayers
-from vflpriv.attacks.text.nearest import TextLayers, TextNearest
+from vflpriv.attacks.text.nearest import TextNearest
 from vflpriv.core.units import Unit
 
 
@@ -20,12 +20,11 @@ def test_every_token_is_decoded_from_exact_embeddings(encoder: Path) -> None:  #
 
 def test_a_learnt_start_reads_more_behind_two_layers(encoder: Path) -> None:  # noqa: F811
     system = split(encoder, "split-concat", encoder_layers=2, rounds=1, batch_size=RECORDS)
-    attacks = TextNearest(), TextDecoder(), TextLayers(), TextDecoderLayers()
-    nearest, decoded, searched, both = (attempt.mean.value for attempt in tried(system, *attacks))
-    # Margin: 0.12, 0.29, 0.63 and 0.82.
+    attempts = tried(system, TextNearest(), TextDecoder(), TextDecoderLayers())
+    nearest, decoded, searched = (attempt.mean.value for attempt in attempts)
+    # Margin: 0.12, 0.29 and 0.82; the search that begins at the nearest neighbours reads 0.63.
     assert decoded > nearest + 0.08
-    assert both > searched + 0.08
-    assert both > 0.7
+    assert searched > 0.7
 
 
 def test_noise_at_epsilon_one_leaves_nothing(encoder: Path) -> None:  # noqa: F811
