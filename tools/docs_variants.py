@@ -158,7 +158,7 @@ def attack_page(name: str) -> str:
         where = table(("engine", "messages"), [(_engine(e), kinds) for e, kinds in senders.items()])
         if attack.target == "membership":
             senders, where = {"split": ""}, "All of them: what it reads is asked for after the training."
-        column = {"sensitive_column": 3} if {"attribute", "own-trainings"} & attack.knows else {}
+        column = {"sensitive_column": 3} if {"attribute", "others", "own-trainings"} & attack.knows else {}
         if attack.target == "integrity":
             return _sabotage_page(name, attack, facts, where)
         features = {"attack.features": {"attacks": [name], "known_records": 40, **column}}
@@ -212,6 +212,7 @@ _KNOWN = {
     "attribute": "the sensitive column of a few records: counted, not scored",
     "model": "the device's model as it was in each round: a white box",
     "published": "the checkpoint that the device's model started from",
+    "others": "a training of its own on held-out records, from the same first parameters, and their sensitive column",
     "own-trainings": "trainings of its own, on draws of the same records (`attack.features.shadow_models`)",
     "start": "the server's model before the first round, which comes from a public seed",
     "shadows": "models that it trains itself, on candidates of its own choice",

@@ -20,7 +20,7 @@ from vflpriv.common.registry import register
 from vflpriv.core.attack import FeatureAuxiliary, Guess
 from vflpriv.core.views import View
 
-__all__ = ["FeatureAttribute"]
+__all__ = ["FeatureAttribute", "FeatureAttributeOthers"]
 
 
 @register("attack")
@@ -53,6 +53,48 @@ class FeatureAttribute(FeatureInference):
             return None
         rows = own_features(view)
         return _classify(torch.arange(len(rows), device=rows.device), rows, auxiliary)
+
+
+@register("attack")
+class FeatureAttributeOthers(FeatureInference):
+    """The same classifier, fitted to what the adversary sees of a training of its own on other people, whose attribute
+    it knows; it knows nothing of any record of the victim.
+
+    It models a curious server, or whoever listens. Its training begins at the same first parameters, which come from a
+    public seed: the first message about each record is therefore read, of which both devices' models are nearly the
+    same. Where outputs are noised, all of a record's messages are averaged. Shadow models for the attributes of one
+    record are those of "Membership Inference Attacks Against Machine Learning Models" (Shokri et al., S&P 2017) turned
+    to messages. Chance level: an AUC of 0.5.
+    """
+
+    name = "feature_attribute_others"
+    summary = "predicts a sensitive column, learnt from a training of its own on other people"
+    target = "attribute"
+    needs = UPLINKS
+    knows = frozenset({"others"})
+
+    def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
+        if not uplinks_of(view, auxiliary.victim):
+            return "what the victim sends of each record; this view holds none of it"
+        others = auxiliary.others
+        if others is None or bool((others.attribute == others.attribute[:1]).all()):
+            return "a training of its own, on held-out records with and without the attribute"
+        return None
+
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
+        others = auxiliary.others
+        assert others is not None
+        records, rows = _read(uplinks_of(view, auxiliary.victim), auxiliary)
+        known, inputs = _read(uplinks_of(others.view, auxiliary.victim), auxiliary)
+        target = others.attribute.index_select(0, known).to(rows.dtype).unsqueeze(1)
+        return Guess(records, decode(inputs, target, rows, bounded=False)[:, 0].unsqueeze(0))
+
+
+def _read(observations: list[Observation], auxiliary: FeatureAuxiliary) -> tuple[Tensor, Tensor]:
+    """Records (n,), sorted, and (n, width) what was sent of each first; where it is noised, the mean of all."""
+    records, rows = last_and_mean(observations[::-1])
+    width = rows.shape[1] // 2
+    return records, rows[:, width:] if auxiliary.noise_std else rows[:, :width]
 
 
 def _observed(view: View, victim: int) -> list[Observation]:

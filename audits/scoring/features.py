@@ -7,7 +7,7 @@ column by the AUC, on records that were not given to the attack.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -27,7 +27,7 @@ from vflpriv.audits.statistics.resampling import (
 )
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import FeatureAttack, FeatureAuxiliary, Guess, KnownModel, PublishedEncoder
+from vflpriv.core.attack import FeatureAttack, FeatureAuxiliary, Guess, KnownModel, OtherPeople, PublishedEncoder
 from vflpriv.core.views import View
 
 __all__ = ["NOTHING_TO_SCORE", "NO_COLUMN", "Features", "attribute_score", "feature_score", "sensitive"]
@@ -58,6 +58,7 @@ class Features(Secret):
     records: Tensor | None = None
     models: Mapping[int, KnownModel] = field(default_factory=dict)
     published: Mapping[int, PublishedEncoder] = field(default_factory=dict)
+    others: OtherPeople | None = None
     noise_std: float = 0.0
 
     nothing_to_score: ClassVar[str] = NOTHING_TO_SCORE
@@ -82,10 +83,15 @@ class Features(Secret):
             attribute=self._column.index_select(0, chosen) if "attribute" in attack.knows else None,
             models={m: model.replica(r) for m, model in self.models.items()} if "model" in attack.knows else {},
             published=self.published if "published" in attack.knows else {},
+            others=self._others(r) if "others" in attack.knows else None,
             noise_std=self.noise_std,
             seed=derive(self.seed, "attack", r) >> 1,
             defences=self.defences,
         )
+
+    def _others(self, r: int) -> OtherPeople | None:
+        """The adversary's own training from the first parameters of the r-th one."""
+        return None if self.others is None else replace(self.others, view=self.others.view.replica(r))
 
     def refusal(self, attack: FeatureAttack, view: View, auxiliaries: Sequence[FeatureAuxiliary]) -> str | None:
         if attack.target == "attribute" and self.attribute is None:

@@ -11,10 +11,11 @@ from vflpriv.audits.scoring.attempts import Attempt, Secret
 from vflpriv.audits.scoring.candidates import SHADOW_MODELS, MembershipTraining
 from vflpriv.audits.scoring.features import Features, sensitive
 from vflpriv.audits.scoring.labels import LABELS_PER_CLASS, Labels
+from vflpriv.audits.scoring.others import other_people
 from vflpriv.audits.scoring.properties import PropertyTraining
 from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
 from vflpriv.common.devices import precise_device
-from vflpriv.core.attack import Attack, Conduct
+from vflpriv.core.attack import Attack, Conduct, OtherPeople
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER
@@ -60,7 +61,7 @@ class Trials:
         attempts: list[Attempt] = []
         if observing:
             training = training or self.training(observing, adversaries, advance=advance)
-            secrets, honest = self._secrets(training), training.views(adversaries)
+            secrets, honest = self._secrets(training, self._others(observing)), training.views(adversaries)
             for attack in observing:
                 for adversary in adversaries:
                     secret = secrets[attack.target]
@@ -118,7 +119,15 @@ class Trials:
             advance(attempt_work(self.system))
         return attempt
 
-    def _secrets(self, training: Training) -> dict[str, Secret]:
+    def _others(self, attacks: Sequence[Any]) -> OtherPeople | None:
+        """The adversary's own training on the records that are held out, for attacks that know one."""
+        asking = [attack for attack in attacks if "others" in getattr(attack, "knows", ())]
+        if not asking or self.attribute is None:
+            return None
+        victim = self.system.data.devices - 1 if self.victim is None else self.victim
+        return other_people(self.system, self.seeds, needed_kinds(self.system, asking), victim, self.attribute)
+
+    def _secrets(self, training: Training, others: OtherPeople | None) -> dict[str, Secret]:
         """What attacks on this system guess, by their target."""
         system, where = self.system, precise_device(self.system.torch_device)
         common: dict[str, Any] = {
@@ -135,6 +144,7 @@ class Trials:
             attribute=self.attribute,
             models=training.models,
             published=training.published,
+            others=others,
             noise_std=0.0 if mechanism is None else mechanism.noise_std,
             **common,
         )

@@ -20,7 +20,7 @@ from vflpriv.training.engine import Engine
 LIGHT = [a for a in available("attack").values() if a.target in ("features", "attribute") and "grn" not in a.name]
 KNOWS = {
     "features": {"records", "model"},
-    "attribute": {"attribute", "model"},
+    "attribute": {"attribute", "model", "others"},
     "membership": {"labels", "membership", "shadows"},
     "tokens": {"published", "records"},
     "integrity": {"target"},
@@ -91,7 +91,7 @@ def test_attacks_run_or_say_why_not_and_the_server_always_learns_something(engin
             assert tried.refusal.startswith("needs ")
         else:
             assert tried.mean.low <= tried.mean.value <= tried.mean.high <= 1
-            assert 0 < tried.mean.guesses <= 35
+            assert 0 < tried.mean.guesses <= (60 if "others" in tried.knows else 35)
     by_server = {t.attack: t for t in results if str(t.adversary) == "server"}
     assert by_server["feature_inversion"].mean.value > 0
     assert all(t.refusal for t in results if str(t.adversary) in ("outsider", "model"))

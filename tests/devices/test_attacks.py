@@ -48,6 +48,7 @@ SPECIAL: dict[str, tuple[str, str, int]] = {
     "label_residual": ("vimadmm", "device(0)", 14),
     "label_rounds": ("split-concat", "device(0)", 40),
     "label_spectral": ("split-concat", "device(0)", 26),
+    "feature_attribute_others": ("split-concat", "server", 60),
     "feature_hijack": ("split-concat", "server", 400),
     "label_unsplit": ("split-concat", "device(0)", 19),
     "label_zo_query": ("zoo-vfl-sum", "eavesdropper", 22),

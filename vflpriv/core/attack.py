@@ -35,6 +35,7 @@ __all__ = [
     "LabelAttack",
     "MembershipAuxiliary",
     "Misreading",
+    "OtherPeople",
     "PropertyAuxiliary",
     "PublishedEncoder",
     "ServerStart",
@@ -283,13 +284,23 @@ class PublishedEncoder:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class OtherPeople:
+    """A training of the same system on other people's records, from the same first parameters, by the adversary itself:
+    what the server sees of it, and whether each of its records has the sensitive attribute, (n,) of 0 and 1."""
+
+    view: View
+    attribute: Tensor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class FeatureAuxiliary:
     """What an attack on one device's features knows from elsewhere; it is given only what it declares in `knows`.
 
     `records` are a few records of which it knows the rows `blocks[m]`, (n, d), at each device, or the sensitive column
     `attribute`, (n,) of 0 and 1; they are counted, and are not among those its success is scored on. `models` are the
-    white boxes, by device, and `published` the encoders of texts that anybody can download. `noise_std`, the noise on a
-    system's uplinks, is public, as are the strengths of the defences in force.
+    white boxes, by device, `published` the encoders of texts that anybody can download, and `others` a training of the
+    adversary's own. `noise_std`, the noise on a system's uplinks, is public, as are the strengths of the defences in
+    force.
     """
 
     victim: int
@@ -298,6 +309,7 @@ class FeatureAuxiliary:
     attribute: Tensor | None = None
     models: Mapping[int, KnownModel] = field(default_factory=dict)
     published: Mapping[int, PublishedEncoder] = field(default_factory=dict)
+    others: OtherPeople | None = None
     noise_std: float = 0.0
     seed: int = 0
     defences: Defences = field(default_factory=dict)
@@ -312,8 +324,8 @@ class FeatureAttack(Attack, Protocol):
     """An attack on a device's features, on one column of these, or on membership."""
 
     knows: frozenset[str]
-    """What it must be given: of `records`, `attribute`, `model` and `published`; of a property, `own-trainings`; of
-    membership, of `labels`, `membership` and `shadows`."""
+    """What it must be given: of `records`, `attribute`, `others`, `model` and `published`; of a property,
+    `own-trainings`; of membership, of `labels`, `membership` and `shadows`."""
 
     def refusal(self, view: View, auxiliary: Any) -> str | None:
         """Why it cannot be tried on this view with this knowledge, or None."""
