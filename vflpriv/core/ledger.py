@@ -44,10 +44,10 @@ class Exposure:
     """The noised releases that one adversary observes and one unit changes: what an accountant is given.
 
     `unprotected` names the messages that depend on the unit, reach the adversary and have no noise, or no bounded
-    sensitivity: any of them makes epsilon infinite. `not_applicable` says why there is nothing to protect, `ignored`
-    which dependences the reading does not count although they exist. `counts` holds for each record the number of its
-    releases that the adversary observes, `squares` its mu² where all noise is Gaussian without sampling, and `worst`
-    the record that decides (with several noises, roughly: the events bound every record).
+    sensitivity: any of them makes epsilon infinite. `not_applicable` says why there is nothing to protect. `counts`
+    holds for each record the number of its releases that the adversary observes, `squares` its mu² where all noise is
+    Gaussian without sampling, and `worst` the record that decides (with several noises, roughly: the events bound every
+    record).
     """
 
     unit: Unit
@@ -61,7 +61,6 @@ class Exposure:
     squares: NDArray[np.float64] | None = None
     worst: int | None = None
     not_applicable: str | None = None
-    ignored: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     """Of each ciphertext that depends on the unit, the assumption under which it counts as giving nothing away; of each
     noised release of which nobody says whether state moves it, that none does."""
@@ -170,7 +169,6 @@ class Ledger:
             squares=self._by_record(squares) if unit.per_record and squares is not None else None,
             worst=choice.leading % self.schedule.records if unit.per_record else None,
             not_applicable=reason,
-            ignored=tuple(dict.fromkeys((*from_leaks, *carried))) if reading is Reading.PAPER else (),
             assumed=tuple(dict.fromkeys(assumed)),
         )
 

@@ -6,7 +6,6 @@ nothing that could be accounted for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,36 +39,17 @@ class Family:
     law: Callable[[float], Law] | None = None
     """The law of this draw times a factor, as noise on a value."""
     cdf: Callable[[Tensor], Tensor] | None = None
-    density: Callable[[Tensor], Tensor] | None = None
 
 
 def _laplace_cdf(x: Tensor) -> Tensor:
     return torch.where(x < 0, 0.5 * x.clamp(max=0).exp(), 1 - 0.5 * (-x.clamp(min=0)).exp())
 
 
-UNIFORM = Family("uniform", lambda u: u, None, lambda x: x.clamp(0, 1), lambda x: ((x > 0) & (x < 1)).double())
-NORMAL = Family(
-    "normal",
-    torch.special.ndtri,
-    Gaussian,
-    torch.special.ndtr,
-    lambda x: (-x * x / 2).exp() / math.sqrt(2 * math.pi),
-)
-LAPLACE = Family("laplace", standard_laplace, Laplace, _laplace_cdf, lambda x: 0.5 * (-x.abs()).exp())
-EXPONENTIAL = Family(
-    "exponential",
-    lambda u: -torch.log1p(-u),
-    None,
-    lambda x: -torch.expm1(-x.clamp(min=0)),
-    lambda x: torch.where(x < 0, 0.0, (-x.clamp(min=0)).exp()),
-)
-GUMBEL = Family(
-    "gumbel",
-    lambda u: -torch.log(-torch.log(u)),
-    None,
-    lambda x: torch.exp(-torch.exp(-x)),
-    lambda x: torch.exp(-x - torch.exp(-x)),
-)
+UNIFORM = Family("uniform", lambda u: u, None, lambda x: x.clamp(0, 1))
+NORMAL = Family("normal", torch.special.ndtri, Gaussian, torch.special.ndtr)
+LAPLACE = Family("laplace", standard_laplace, Laplace, _laplace_cdf)
+EXPONENTIAL = Family("exponential", lambda u: -torch.log1p(-u), None, lambda x: -torch.expm1(-x.clamp(min=0)))
+GUMBEL = Family("gumbel", lambda u: -torch.log(-torch.log(u)), None, lambda x: torch.exp(-torch.exp(-x)))
 DISCRETE = Family("discrete", lambda u: u)
 """Coins and other draws with few values."""
 STEPS = Family("whole steps", lambda u: u)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -66,7 +65,6 @@ class Following:
         """How many calls of dropout are running."""
         self.pausing = 0
         self._unread = 0
-        self.thread = threading.get_ident()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
