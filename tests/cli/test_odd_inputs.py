@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 import vflpriv
 from tests.program import vflpriv as program
 from tests.recording.transcript_files import unprotected
+from vflpriv.cli.main import _failed
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -84,7 +86,13 @@ def test_files_that_are_none_are_one_line(tmp_path, odd):
     for command in (["audit", path], ["validate", path], ["account", path], ["audit", "--baseline", path]):
         assert is_one_line(program(*command)), command
     report = NO_FILES[odd](tmp_path / "report.json")
-    for command in (["report", report], ["compare", report, report], ["verify", report], ["replay", report]):
+    for command in (
+        ["report", report],
+        ["compare", report, report],
+        ["verify", report],
+        ["replay", report],
+        ["merge", report, report, "--out", tmp_path / "merged"],
+    ):
         assert is_one_line(program(*command)), command
 
 
@@ -116,6 +124,22 @@ def test_a_party_that_is_no_file_is_not_left_out(tmp_path, odd):
     assert "b.csv" in done.stderr
 
 
+def test_a_folder_that_is_gone_is_one_line(tmp_path, monkeypatch, capsys):
+    """Some library asks for the folder while it is imported, whichever command runs."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SystemExit) as stopped:
+        _failed(FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    os.chdir(tmp_path)
+    shown = capsys.readouterr().err
+    assert (stopped.value.code, shown.count("\n"), "is gone" in shown) == (2, 1, True)
+
+
+def test_a_number_of_too_many_digits_is_no_number(tmp_path):
+    assert is_one_line(program("account", "--set", f"seed={'9' * 5000}"))
+
+
 def test_a_key_that_is_there_twice_is_one_line(tmp_path):
     folder = unprotected(recorded(tmp_path / "run"))
     head = (folder / "transcript.json").read_text()
@@ -139,9 +163,10 @@ def test_kinds_of_messages_have_one_pattern_in_calls_files_and_ledgers(tmp_path)
         vflpriv.read_transcript(folder)
 
 
-@pytest.mark.parametrize("width", ["0", "-3", "1"])
-def test_a_terminal_without_columns_is_none(tmp_path, width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", width)
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+@pytest.mark.parametrize("size", ["0", "-3", "1", "²", "wide", ""])
+def test_a_terminal_without_a_size_is_none(size, name, monkeypatch):
+    monkeypatch.setenv(name, size)
     done = program("audits")
     assert done.returncode == 0
     assert "two-world" in done.stdout

@@ -135,16 +135,20 @@ def _short_warnings() -> Iterator[None]:
         yield
 
 
-def _usable_width() -> None:
-    """Forget a width of the terminal in which nothing can be printed: every line would be lost."""
-    width = os.environ.get("COLUMNS", "").strip()
-    if width.lstrip("+-").isdigit() and int(width) < _LEAST_WIDTH:
-        del os.environ["COLUMNS"]
+def _usable_terminal() -> None:
+    """Forget a size of the terminal that is no number, or a width in which every line would be lost."""
+    for name, least in (("COLUMNS", _LEAST_WIDTH), ("LINES", 1)):
+        try:
+            usable = int(os.environ.get(name, least)) >= least
+        except ValueError:  # also of digits of which numbers are not made, such as "²"
+            usable = False
+        if not usable:
+            del os.environ[name]
 
 
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
-    _usable_width()
+    _usable_terminal()
     with _signals_raised(), _short_warnings():
         try:
             code = run(sys.argv[1:])
@@ -175,12 +179,21 @@ def _failed(error: Exception) -> NoReturn:
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
         _discard_output()
         _stop(f"standard output could not be written: {error.strerror}", 2)
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _has_folder():
+        _stop("the folder that this was started in is gone: start it in another one", 2)
     if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
         _stop("not enough memory for this: smaller models, batches or data are needed", 2)
     import traceback
 
     traceback.print_exception(error)
     raise SystemExit(4) from error
+
+
+def _has_folder() -> bool:
+    try:
+        return bool(os.getcwd())
+    except FileNotFoundError:
+        return False
 
 
 def _discard_output(stream: TextIO | None = None) -> None:

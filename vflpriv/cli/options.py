@@ -158,7 +158,7 @@ class Command(TyperCommand):
 def _check_path(option: str, path: Path) -> None:
     """Refuse a path that no file can have, at which any question about it would end."""
     try:
-        path.lstat()
+        path.stat()
     except ValueError as error:
         raise InputError(option, str(path), f"a path ({error})") from error
     except OSError as error:
@@ -198,7 +198,7 @@ def parsed_value(text: str | None) -> Any:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # no TOML, or a number of more digits than Python reads
         return text.strip()
 
 
