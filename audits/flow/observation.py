@@ -7,7 +7,7 @@ neighbouring worlds with the same draws, and one that it calls bare must differ 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -27,6 +27,7 @@ __all__ = ["MessageState", "Observation", "State", "observe"]
 
 State = Literal["clean", "sealed", "bare", "unexplained"]
 _OTHER_SEED = 1_000_003
+_UNSEEN = "it differs between the worlds, by a way that torch does not show"
 _DECIDING = {
     "a branch": "a branch, of which only one side was seen",
     "a comparison": "a branch, of which only one side was seen",
@@ -118,7 +119,7 @@ def _traced(
             program(wire)
         observation = Observation(trace=trace)
         seen = [(n, trail) for n, trail in enumerate(wire.trails) if trail.message.seen_by(view)]
-        _compare(observation, program, view, seed, seen, len(wire.trails), base, twin)
+        _compare(observation, program, view, seed, seen, wire.trails, base, twin)
         _account(observation, [trail for _, trail in seen], wire.states)
     except Exception as error:  # noqa: BLE001 -- a tracer that cannot follow says so in one line
         return Observation(unknown=[f"the tracer cannot follow it: {type(error).__name__}: {_first_line(error)}"])
@@ -135,14 +136,14 @@ def _compare(
     view: View,
     seed: int,
     seen: Sequence[tuple[int, Trail]],
-    count: int,
+    trails: Sequence[Trail],
     base: PlainRun,
     twin: PlainRun,
 ) -> None:
     trace = observation.trace
     assert trace is not None
     observation.unknown += trace.lost
-    if count != len(base.messages) or not all(
+    if len(trails) != len(base.messages) or not all(
         same_form(trail.message, base.messages[n]) and _repeats(trail.message, base.messages[n]) for n, trail in seen
     ):
         observation.unknown.append("two runs with the same seed send different messages")
@@ -156,12 +157,16 @@ def _compare(
         observation.form = None
     asked = any(trail.bare or not trail.seals for _, trail in seen)
     other = plain_run(program, seed, host=seed + _OTHER_SEED, view=view) if asked else base
-    agreed, scales = observation.form is None, _OtherScales(program, view, seed)
+    agreed, there = observation.form is None, _OtherWorld(program, view, seed, trace, trails)
     for number, trail in seen:
-        message = _state(trace, number, trail, base, twin, other, scales)
+        message = _state(trace, number, trail, base, twin, other, there)
+        if trace.contact and trail.inherited and message.state in ("clean", "sealed"):
+            message = message if there.agrees(number, trail) else replace(message, state="unexplained", why=_UNSEEN)
         agreed = agreed and (message.state != "unexplained" or bool(trail.open))
         observation.messages.append(message)
-    _reads(observation, trace, agreed=agreed, same_operations=base.operations == twin.operations, public=public)
+    comparable = public or (agreed and trace.contact and all(there.agrees(number, trail) for number, trail in seen))
+    same_operations = base.operations == twin.operations or not public
+    _reads(observation, trace, agreed=agreed, same_operations=same_operations, comparable=comparable)
 
 
 def _repeats(traced: SentMessage, plain: SentMessage) -> bool:
@@ -186,27 +191,48 @@ def _differs(number: int, base: PlainRun, twin: PlainRun) -> bool:
     return not same_form(first, second) or not same_values(first, second)
 
 
-class _OtherScales:
-    """How large the noise of each message is in the other world: of a training that is traced there, if it is asked."""
+class _OtherWorld:
+    """A training that is traced in the other world, if it is asked: what was sealed is there what it is in this one.
 
-    def __init__(self, program: Program, view: View, seed: int) -> None:
+    Then each message differs by what was followed, and by nothing else.
+    """
+
+    def __init__(self, program: Program, view: View, seed: int, trace: Trace, trails: Sequence[Trail]) -> None:
         self._program, self._view, self._seed = program, view, seed
-        self._known: list[dict[str, Tensor]] | None = None
+        self._here, self._trails = trace, trails
+        self._known: tuple[Trace, list[Trail]] | None = None
 
-    def same(self, number: int, name: str, scales: Tensor) -> bool:
+    def same_scales(self, number: int, name: str, scales: Tensor) -> bool:
         """Whether these scales of a message's noise are those of the other world."""
-        if self._known is None:
-            self._known = self._traced()
-        other = self._known[number].get(name) if number < len(self._known) else None
-        return other is not None and other.shape == scales.shape and bool(torch.isclose(other, scales, rtol=1e-4).all())
+        trace, trails = self._traced()
+        place = trails[number].own.get(name) if number < len(trails) else None
+        seal = None if place is None else trace.seals[place]
+        if not isinstance(seal, Seal) or seal.rows.scales.shape != scales.shape:
+            return False
+        return bool(torch.isclose(seal.rows.scales, scales, rtol=1e-4).all())
 
-    def _traced(self) -> list[dict[str, Tensor]]:
-        trace = Trace(plain_run(self._program, self._seed + _OTHER_SEED, view=self._view).draws, early=False)
-        wire, exits = SwappedWire(trace, self._view), Exits(trace)
-        with seeded(self._seed), exits.followed(), trace:
-            self._program(wire)
-        seals = [{name: trace.seals[place] for name, place in trail.own.items()} for trail in wire.trails]
-        return [{n: s.rows.scales for n, s in own.items() if isinstance(s, Seal)} for own in seals]
+    def agrees(self, number: int, trail: Trail) -> bool:
+        """Whether a message is there what it is by all that was followed."""
+        _, trails = self._traced()
+        if number >= len(trails) or not same_form(trail.message, trails[number].message):
+            return False
+        sent = trails[number].message.tensors
+        return all(
+            identical(other, sent[name]) if identical(other, trail.message.tensors[name]) else _close(other, sent[name])
+            for name, other in trail.others.items()
+        )
+
+    def _traced(self) -> tuple[Trace, list[Trail]]:
+        if self._known is None:
+            others = plain_run(self._program, self._seed + _OTHER_SEED, view=self._view).draws
+            trace = Trace(others, early=self._here.early)
+            trace.put_in = self._here.sealed
+            wire, exits = SwappedWire(trace, self._view, self._trails), Exits(trace)
+            self._known = trace, wire.trails
+            # A program that ends otherwise there sends other messages.
+            with suppress(Exception), seeded(self._seed), exits.followed(), trace:
+                self._program(wire)
+        return self._known
 
 
 def _state(
@@ -216,7 +242,7 @@ def _state(
     base: PlainRun,
     twin: PlainRun,
     other: PlainRun,
-    scales: _OtherScales,
+    there: _OtherWorld,
 ) -> MessageState:
     """The state of a message, after the plain runs were asked."""
     differs = _differs(number, base, twin)
@@ -231,12 +257,12 @@ def _state(
     if trail.open:
         return MessageState(trail=trail, state="unexplained", why=trail.why)
     if trail.seals:
-        if not _as_traced(trace, number, trail, base, twin, scales, trusted=not host and not drawn):
+        if not _as_traced(trace, number, trail, base, twin, there, trusted=not host and not drawn):
             return MessageState(trail=trail, state="unexplained", why="it differs by more than torch shows")
         hides = any(trace.seals[seal].taint for seal in trail.seals)
         return MessageState(trail=trail, state="sealed" if hides else "clean")
     if differs:
-        why = "it differs between the worlds, by a way that torch does not show"
+        why = _UNSEEN
         sure = not host and not drawn and not trail.given
         return MessageState(trail=replace(trail, bare=frozenset({0})), state="bare" if sure else "unexplained", why=why)
     return MessageState(trail=trail, state="clean")
@@ -248,7 +274,7 @@ def _as_traced(
     trail: Trail,
     base: PlainRun,
     twin: PlainRun,
-    scales: _OtherScales,
+    there: _OtherWorld,
     *,
     trusted: bool,
 ) -> bool:
@@ -260,13 +286,13 @@ def _as_traced(
     if number >= min(len(base.messages), len(twin.messages)):
         return False
     sent, changed = base.messages[number], twin.messages[number]
-    for name, expected in trail.others.items():
+    for name, expected in ((name, trail.others[name]) for name in trail.fresh):
         if trace.host_seals or (same_form(sent, changed) and _close(expected, changed.tensors[name])):
             continue
         seal = trace.seals[trail.own[name]] if name in trail.own else None
         if not trusted or not isinstance(seal, Seal) or not any(read.private for read in trace.reads):
             return False
-        if not scales.same(number, name, seal.rows.scales):
+        if not there.same_scales(number, name, seal.rows.scales):
             return False
         gap = gap_between(sent.tensors[name].reshape(-1), changed.tensors[name].reshape(-1))
         trace.seals[trail.own[name]] = replace(seal, gap=gap, taint=frozenset(range(len(trace.sources))))
@@ -281,7 +307,7 @@ def _close(expected: Tensor, actual: Tensor) -> bool:
     return bool(torch.isclose(expected.double(), actual.double(), rtol=1e-4, atol=size, equal_nan=True).all())
 
 
-def _reads(observation: Observation, trace: Trace, *, agreed: bool, same_operations: bool, public: bool) -> None:
+def _reads(observation: Observation, trace: Trace, *, agreed: bool, same_operations: bool, comparable: bool) -> None:
     """Reads by the host: notes where nothing depends on them."""
     private = [read for read in trace.reads if read.private and not read.log and not read.same]
     for read in trace.reads:
@@ -293,10 +319,10 @@ def _reads(observation: Observation, trace: Trace, *, agreed: bool, same_operati
             observation.notes.append(f"{read.where}: a private value is read as {read.how}, the same in both worlds")
         elif read.drawn and not read.private and not read.log and read.how in _DECIDING:
             observation.unknown.append(f"{read.where}: a draw decides {_DECIDING[read.how]}")
-    if not same_operations and public:
+    if not same_operations:
         where = private[0].where if private else "somewhere"
         observation.unknown.append(f"{where}: private values decide which operations run")
-    elif private and agreed and public:
+    elif private and agreed and comparable:
         observation.notes += [
             f"{read.where}: a private value is read as {read.how}; both worlds send the same and compute alike"
             for read in private

@@ -114,7 +114,7 @@ class Trace(Following, TorchDispatchMode):
         try:
             call = Call(op, args, kwargs)
             if call.name == "_local_scalar_dense":
-                self.host_read(call.tensors[0], "a plain number")
+                self.host_read(call.tensors[0], "an index or a factor")
             if any(tensor.layout != torch.strided for tensor in call.tensors):
                 return self._sparse(call)
             return sampling.draw(self, call) if random else self._follow(call)

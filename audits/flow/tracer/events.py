@@ -140,6 +140,8 @@ class Trail:
     given: list[Tensor] = field(default_factory=list)
     """Columns that it shows in other ways than as noise."""
     others: dict[str, Tensor] = field(default_factory=dict)
-    """Those of its tensors in the other world that no earlier seal reached."""
+    """Its tensors in the other world, where all that was sealed before is as it is here."""
+    fresh: set[str] = field(default_factory=set)
+    """Those that no earlier seal reached."""
     own: dict[str, int] = field(default_factory=dict)
     """The seals of tensors that are sent with their noise on every entry."""

@@ -28,7 +28,7 @@ from vflpriv.audits.flow.tracer.events import FILE, HostRead
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.numbers import MarkedArray, marked, plain_functions, tensor_of
 from vflpriv.audits.flow.tracer.sampling import counted, enter_draw
-from vflpriv.audits.flow.tracer.storages import NOTHING
+from vflpriv.audits.flow.tracer.storages import NOTHING, State
 from vflpriv.common.random import listening
 
 __all__ = ["Exits"]
@@ -124,6 +124,11 @@ class Exits(TorchFunctionMode):
             with self.paused():
                 self.trace.host_read(tensor, how, log=log)
 
+    def _touched(self, state: State) -> None:
+        """The host gets a number that is followed: it may go ways on which it is not."""
+        self.marks = True
+        self.trace.contact = self.trace.contact or bool(state.taint)
+
     def _number(self, tensor: Tensor, value: Any) -> Any:
         """`item()`: a number that is followed."""
         state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
@@ -132,7 +137,7 @@ class Exits(TorchFunctionMode):
         if isinstance(value, bool):
             self.read("a branch", tensor)
             return value
-        self.marks = True
+        self._touched(state)
         wide = torch.float64 if isinstance(value, float) else torch.int64
         return marked(value, tensor.detach().reshape(()).to(wide, copy=True), self)
 
@@ -141,7 +146,7 @@ class Exits(TorchFunctionMode):
         state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
         if state is None or not (state.taint or state.random or state.seals):
             return values
-        self.marks = True
+        self._touched(state)
         wide = tensor.detach().to(torch.float64 if tensor.is_floating_point() else torch.int64, copy=True)
 
         def nested(entries: Any, part: Tensor) -> Any:
@@ -158,7 +163,7 @@ class Exits(TorchFunctionMode):
         if tensor.requires_grad or kwargs or len(args) > 1:
             self.read("an array", tensor)
             return func(*args, **kwargs)
-        self.marks = True
+        self._touched(state)
         # Indices into other arrays are not seen.
         self.read("an array", tensor)
         return MarkedArray.of(tensor, self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from vflpriv.audits.flow.tracer.events import FILE, Choice, HostRead, Meeting, S
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import NOTHING, State, Table, elements, whole
 
-__all__ = ["Following"]
+__all__ = ["Following", "put_into"]
 
 _INDEXING = frozenset({"index", "index_select", "gather", "take", "embedding", "index_put", "index_put_", "index_add_"})
 """Operations whose integers choose elements. Which noise the draws chose is given to the adversary."""
@@ -29,6 +29,8 @@ _INDEXING = frozenset({"index", "index_select", "gather", "take", "embedding", "
 
 _KEPT = 1 << 16
 """Sealed values of so many elements are kept, to see whether they are sent as they are."""
+_PUT = 1 << 20
+"""Sealed values of so many elements are kept, to put them into another run."""
 
 
 class Following:
@@ -59,7 +61,12 @@ class Following:
         """What public values losses compare predictions with, and where."""
         self.coarse = False
         """Whether noise of a coarser number format lies on a private value."""
-        self._released: dict[int, Tensor] = {}
+        self.sealed: dict[int, Tensor] = {}
+        """By seal the values that it showed, flat, unless they are very many."""
+        self.put_in: Mapping[int, Tensor] | None = None
+        """What each seal shows in the other run that this one is held against: it shows the same here."""
+        self.contact = False
+        """Whether the host got any private number, also such as are followed."""
         self.operations = 0
         self.dropping = 0
         """How many calls of dropout are running."""
@@ -97,6 +104,10 @@ class Following:
         self.branched = self.branched or (how == "a branch" and bool(self.seals) and not self._unread)
         if state is None or self._unread:
             return
+        if state.masked and state.taint and not log:
+            # What is done by a noised value is done by what it showed, whoever sees it.
+            self.contact = True
+            self.seal(tensor, state)
         if not log or how == FILE:
             self.host_seals |= state.seals
         if not (state.taint or state.random):
@@ -110,6 +121,7 @@ class Following:
             self.host_given += parts
             if any(len(part) for part in parts):
                 return
+        self.contact = self.contact or bool(state.taint)
         same = not state.taint or identical(tensor, self.table.other(tensor))
         note = HostRead(
             how=how, where=program_line(), log=log, private=bool(state.taint), drawn=state.random, same=same
@@ -261,17 +273,19 @@ class Following:
 
     def released(self, tensor: Tensor, state: State) -> None:
         """Go on with a value as public: the last seal shows it."""
-        state.release(len(self.seals) - 1)
-        value = _flat(tensor)
-        if value.numel() <= _KEPT:
-            self._released[len(self.seals) - 1] = value.detach().clone()
+        number, value = len(self.seals) - 1, _flat(tensor)
+        state.release(number)
+        if self.put_in is not None:
+            put_into(value, self.put_in.get(number))
+        if value.numel() <= _PUT:
+            self.sealed[number] = value.detach().clone()
 
     def shown_whole(self, tensor: Tensor, state: State) -> None:
         """A message shows what was sealed earlier itself, and not only something that was computed from it."""
         for number in sorted(state.seals, reverse=True):
-            value = self._released.get(number)
+            value = self.sealed.get(number)
             # Whole numbers may agree by chance, noised ones do not.
-            sure = value is not None and (value.is_floating_point() or len(state.seals) == 1)
+            sure = value is not None and value.numel() <= _KEPT and (value.is_floating_point() or len(state.seals) == 1)
             if value is not None and sure and value.numel() == tensor.numel() and _carries(tensor, value):
                 self.seals[number] = replace(self.seals[number], exact=True)
                 return
@@ -333,6 +347,12 @@ def _flat(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     dtype = dtype or tensor.dtype
     count = tensor.untyped_storage().nbytes() // dtype.itemsize
     return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), 0, (count,))  # type: ignore[call-overload, no-any-return]
+
+
+def put_into(tensor: Tensor, value: Tensor | None) -> None:
+    """Give a tensor the value that it has in another run, if it has the same form there."""
+    if value is not None and value.shape == tensor.shape and value.dtype == tensor.dtype:
+        tensor.data.copy_(value)
 
 
 def laid_out(result: Tensor, shadow: Tensor) -> Any:

@@ -168,7 +168,19 @@ def _few_values(call: Call) -> list[tuple[Tensor, float | Tensor]] | None:
         low, high = (0, numbers[0]) if len(numbers) == 1 else numbers[:2]
         if high - low <= _MOST_VALUES:
             return [(torch.tensor([value]), 1 / (high - low)) for value in range(low, high)]
+    if call.name == "multinomial":
+        return _of_classes(call)
     return None
+
+
+def _of_classes(call: Call) -> list[tuple[Tensor, float | Tensor]] | None:
+    """The classes of independent draws by rows of public probabilities."""
+    p, count = call.tensors[0].detach().double(), call.args[1]
+    again = call.args[2] if len(call.args) > 2 else call.kwargs.get("replacement", False)
+    if p.shape[-1] > _MOST_VALUES or not (again or count == 1):
+        return None
+    shares = (p / p.sum(-1, keepdim=True)).reshape(-1, p.shape[-1]).repeat_interleave(count, 0)
+    return [(torch.tensor([place]), shares[:, place]) for place in range(shares.shape[1])]
 
 
 def _private(trace: Following, call: Call, states: list[State | None], state: bytes | None) -> Any:

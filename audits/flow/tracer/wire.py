@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,6 +12,7 @@ from vflpriv.audits.flow.draws.rows import Rows, fineness, no_columns
 from vflpriv.audits.flow.plain.wire import FlowWire, Private, SentMessage, View, bits, own_storage
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Seal, Source, Trail, gap_between
+from vflpriv.audits.flow.tracer.following import put_into
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import State, whole
 
@@ -81,6 +82,7 @@ class TracedWire(FlowWire):
             self.states.append(tensor.clone())
         if state is None or not tensor.numel():
             trail.others[name] = tensor.clone()
+            trail.fresh.add(name)
             return
         trail.seals.extend(sorted(state.seals))
         trail.inherited = trail.inherited or bool(state.seals)
@@ -89,8 +91,9 @@ class TracedWire(FlowWire):
             self.trace.resolve(tensor, state)
         rows = self.trace.rows_of(tensor, state)
         other = self.trace.table.other(tensor)
+        trail.others[name] = other.clone()
         if not state.seals:
-            trail.others[name] = other.clone()
+            trail.fresh.add(name)
         if other.shape != tensor.shape:
             trail.bare |= state.taint
             trail.why = "its size differs between the worlds"
@@ -108,6 +111,10 @@ class TracedWire(FlowWire):
             self._raw(state, differs & ~covered, spent is not None, trail)
         elif state.masked and whole(tensor):
             state.release(trail.seals[-1])
+            self.shown(name, tensor)
+
+    def shown(self, name: str, tensor: Tensor) -> None:
+        """A tensor of the next message is public from here on."""
 
     def _spent(self, state: State) -> Tensor | None:
         parts = [] if state.opaque is None else [state.opaque]
@@ -152,7 +159,25 @@ class TracedWire(FlowWire):
 
 
 class SwappedWire(TracedWire):
-    """Follows a program as it runs in the other world."""
+    """Follows a program as it runs in the other world, where whoever looks was sent what they are sent in this one."""
+
+    def __init__(self, trace: Trace, view: View, sent: Sequence[Trail]) -> None:
+        super().__init__(trace, view)
+        self._sent = sent
+
+    def sending(self, message: SentMessage, named: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        arrived = super().sending(message, named)
+        if message.seen_by(self.view):
+            with self.trace.paused(), self.unseen():
+                for name, tensor in arrived.items():
+                    put_into(tensor, self._value(len(self.trails) - 1, name))
+        return arrived
+
+    def shown(self, name: str, tensor: Tensor) -> None:
+        put_into(tensor, self._value(len(self.trails), name))
+
+    def _value(self, number: int, name: str) -> Tensor | None:
+        return self._sent[number].message.tensors.get(name) if number < len(self._sent) else None
 
     def held(self, tensor: Tensor, other: Tensor, private: Private) -> None:
         own_storage(tensor)

@@ -14,7 +14,7 @@ from vflpriv.core.units import Unit
 
 __all__ = ["Followed", "own_seals"]
 
-_BRANCHES = ("a branch", "a comparison")
+_BRANCHES = ("a branch", "a comparison", "an index or a factor")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
