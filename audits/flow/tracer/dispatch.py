@@ -21,6 +21,7 @@ from vflpriv.audits.flow.draws.rows import Rows, fineness
 from vflpriv.audits.flow.plain.wire import identical
 from vflpriv.audits.flow.tracer import choices, picked, sampling
 from vflpriv.audits.flow.tracer.calls import Call, schema
+from vflpriv.audits.flow.tracer.events import PLACE
 from vflpriv.audits.flow.tracer.following import Following
 from vflpriv.audits.flow.tracer.linear import noise_of_results
 from vflpriv.audits.flow.tracer.lines import program_line
@@ -49,6 +50,8 @@ _LOSSES = frozenset(
 )
 """Operations whose second argument is what predictions are compared with."""
 _TARGETS = 64
+_LOOKUPS = frozenset({"argmax", "argmin", "argsort", "sort", "topk", "kthvalue", "max", "min", "median", "nonzero"})
+"""Operations that give the places of entries."""
 _LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 
 
@@ -114,7 +117,7 @@ class Trace(Following, TorchDispatchMode):
         try:
             call = Call(op, args, kwargs)
             if call.name == "_local_scalar_dense":
-                self.host_read(call.tensors[0], "an index or a factor")
+                self.host_read(call.tensors[0], PLACE)
             if any(tensor.layout != torch.strided for tensor in call.tensors):
                 return self._sparse(call)
             return sampling.draw(self, call) if random else self._follow(call)
@@ -240,7 +243,8 @@ class Trace(Following, TorchDispatchMode):
             if not taint and not seals:
                 self._cleared(result)
                 continue
-            self.mark(result, taint, seals, masked=False)
+            state = self.mark(result, taint, seals, masked=False)
+            state.place = state.place or (bool(taint) and call.name in _LOOKUPS and result.dtype == torch.int64)
 
     def _cleared(self, result: Tensor) -> None:
         """A result with nothing private and no draw in it."""

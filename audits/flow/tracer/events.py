@@ -14,7 +14,7 @@ from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
 from vflpriv.audits.flow.plain.wire import Party, SentMessage
 
-__all__ = ["FILE", "Choice", "HostRead", "Meeting", "Seal", "Source", "Trail", "gap_between"]
+__all__ = ["FILE", "PLACE", "Choice", "HostRead", "Meeting", "Seal", "Source", "Trail", "gap_between"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +98,8 @@ def gap_between(own: Tensor, other: Tensor) -> Tensor:
     return torch.where(gap.isfinite(), gap, math.inf)
 
 
+PLACE = "an index or a factor"
+"""How a host read is called that chooses an entry, or that an operation takes as a plain number."""
 FILE = "a file"
 """How a host read is called that writes to a file, or to a buffer of its form."""
 

@@ -24,7 +24,7 @@ from vflpriv.audits.flow.plain.generators import Origin
 from vflpriv.audits.flow.plain.host import HostLaw, host_draws
 from vflpriv.audits.flow.tracer.announcements import Announcements
 from vflpriv.audits.flow.tracer.dispatch import Trace
-from vflpriv.audits.flow.tracer.events import FILE, HostRead
+from vflpriv.audits.flow.tracer.events import FILE, PLACE, HostRead
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.numbers import MarkedArray, marked, plain_functions, tensor_of
 from vflpriv.audits.flow.tracer.sampling import counted, enter_draw
@@ -91,7 +91,7 @@ class Exits(TorchFunctionMode):
             if name in ("numpy", "__array__"):
                 return self._array(first, func, args, kwargs)
             if name in _READS:
-                self.read(_READS[name], first)
+                self.read(PLACE if self._chooses(name, first) else _READS[name], first)
                 with self.paused():
                     return func(*args, **kwargs)
             if name in _LOGS:
@@ -124,6 +124,11 @@ class Exits(TorchFunctionMode):
             with self.paused():
                 self.trace.host_read(tensor, how, log=log)
 
+    def _chooses(self, name: str, tensor: Tensor) -> bool:
+        """Whether a whole number is one that chooses an entry of something."""
+        state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
+        return name == "__index__" or (name == "__int__" and state is not None and state.place)
+
     def _touched(self, state: State) -> None:
         """The host gets a number that is followed: it may go ways on which it is not."""
         self.marks = True
@@ -138,6 +143,8 @@ class Exits(TorchFunctionMode):
             self.read("a branch", tensor)
             return value
         self._touched(state)
+        if state.place:
+            self.read(PLACE, tensor)
         wide = torch.float64 if isinstance(value, float) else torch.int64
         return marked(value, tensor.detach().reshape(()).to(wide, copy=True), self)
 

@@ -67,6 +67,7 @@ class State:
         "met",
         "opaque",
         "picked",
+        "place",
         "recipe",
         "ref",
         "rows",
@@ -93,6 +94,8 @@ class State:
         self.coin: Coin | None = None
         self.opaque: Tensor | None = None
         self.picked: Picked | None = None
+        self.place = False
+        """Whether it holds places that an operation looked up, such as that of the largest entry."""
         self.masked = False
         """Whether noise lies over every element that a private value reaches."""
         self.where = ""
@@ -112,7 +115,7 @@ class State:
 
     def forget_draws(self) -> None:
         self.rows = self.recipe = self.coin = self.opaque = self.picked = None
-        self.masked, self.where, self.met = False, "", NOTHING
+        self.masked, self.where, self.met, self.place = False, "", NOTHING, False
 
     def take(self, other: State) -> None:
         """It is a copy of a storage, byte by byte."""

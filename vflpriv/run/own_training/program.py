@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.flow.plain.twins import plain_run
@@ -19,6 +20,7 @@ from vflpriv.recording.worlds_file import TrialsConfig
 from vflpriv.run.own_training.function import OwnTraining
 from vflpriv.run.own_training.reference import sizes
 from vflpriv.run.traced.wire import Ended, TracingWire
+from vflpriv.run.traced.worlds import alike, array
 
 __all__ = ["function_program", "handed_over"]
 
@@ -40,19 +42,36 @@ def function_program(
     """
 
     def program(wire: FlowWire) -> None:
-        left = list(held)
+        left, kept = list(held), list[tuple[Tensor, NDArray[Any]]]()
 
         def hold(tracing: TracingWire, what: str, device: int | None, values: Any, records: Any) -> None:
             del records
             other = left.pop(0) if left else None
-            if other is not None:
-                named = "labels" if device is None else f"features of device {device}"
-                tracing.wire.hold(values, other, what=named, owner="server" if device is None else device)
+            if other is None:
+                return
+            named = "labels" if device is None else f"features of device {device}"
+            for tensor in alike(wire, values.detach()):
+                with wire.unseen():
+                    kept.append((tensor, array(tensor)))
+                    changed = _in_form_of(tensor, other)
+                wire.hold(tensor, changed, what=named, owner="server" if device is None else device)
 
         tracing = TracingWire(wire, holder=hold, hidden=hidden, rounds=rounds, **sizes(worlds))
-        _run(training, tracing, wire.world if held else _followed_world(wire), wire.given_seed())
+        try:
+            _run(training, tracing, wire.world if held else _followed_world(wire), wire.given_seed())
+        finally:
+            with wire.unseen():
+                for tensor, value in kept:
+                    tensor.detach().copy_(torch.from_numpy(value))
 
     return program
+
+
+def _in_form_of(tensor: Tensor, values: Tensor) -> Tensor:
+    """Values as a tensor holds them: in its number format, as a column, or as one-hot rows."""
+    if tensor.numel() == values.numel():
+        return values.reshape(tensor.shape).to(tensor.dtype)
+    return torch.nn.functional.one_hot(values.long(), tensor.shape[1]).to(tensor.dtype)
 
 
 def _run(training: OwnTraining, tracing: TracingWire, world: Any, seed: int) -> None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from vflpriv.audits.flow.figures import figures_of
 from vflpriv.audits.flow.observation import MessageState, Observation
 from vflpriv.audits.flow.plain.wire import View
-from vflpriv.audits.flow.tracer.events import Choice, Seal, Trail
+from vflpriv.audits.flow.tracer.events import PLACE, Choice, Seal, Trail
 from vflpriv.core.units import Unit
 
 __all__ = ["Followed", "own_seals"]
 
-_BRANCHES = ("a branch", "a comparison", "an index or a factor")
+_BRANCHES = ("a branch", "a comparison", PLACE)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

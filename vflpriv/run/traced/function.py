@@ -14,6 +14,7 @@ from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.errors import InputError
 from vflpriv.recording.elsewhere import WireMaker, wires_made_by
 from vflpriv.run.traced.block import trace
+from vflpriv.run.traced.copies import containers, fill
 from vflpriv.run.traced.script import Script
 from vflpriv.run.traced.wire import Ended
 from vflpriv.run.traced.worlds import alike, array, tensor_of
@@ -46,6 +47,7 @@ class FunctionScript(Script):
             given = [tensor_of(value) for value in (self.labels, *self.features) if value is not None]
             # Arrays, since what is private is found among all tensors.
             kept = [(tensor, array(tensor)) for value in given for tensor in alike(FlowWire, value.detach())]
+            cached = [] if self.labels is None else [(own, array(given[0])) for own in containers(given[0])]
         try:
             with wires_made_by(maker), self._as_a_program():
                 whole = {"labels": self.labels, "features": self.features}
@@ -59,3 +61,5 @@ class FunctionScript(Script):
             with FlowWire.unseen():
                 for tensor, value in kept:
                     tensor.detach().copy_(torch.from_numpy(value))
+                for own, numbers in cached:
+                    fill(own, torch.from_numpy(numbers))

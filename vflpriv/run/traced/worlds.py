@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map
 
 from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.core.units import Unit
+from vflpriv.run.traced.copies import containers, fill
 from vflpriv.run.traced.wire import TracingWire
 
 __all__ = ["ScriptWire", "ScriptWorlds", "alike", "array", "tensor_of"]
@@ -125,10 +126,14 @@ def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, reco
         with tracing.wire.unseen():
             tracing.known_labels = array(own)
         if worlds is not None and worlds.unit is Unit.LABEL:
+            with tracing.wire.unseen():
+                cached = containers(own)
             for tensor in alike(tracing.wire, own):
                 with tracing.wire.unseen():
                     other = worlds.other_labels(tensor.detach(), worlds.record)
                 tracing.wire.hold(tensor, other)
+            for copy in cached:
+                fill(copy, own)
         return
     assert device is not None
     tracing.handed.add(device)

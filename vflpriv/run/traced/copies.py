@@ -1,0 +1,64 @@
+"""Lists, dictionaries and arrays of a script that hold the private values, too: they are what its tensors are.
+
+A cache that was made before values are handed over is no tensor that could be made private. Its numbers are replaced by
+those of the private tensor: followed ones while a run is traced, those of the other world in a plain run of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["Container", "containers", "fill"]
+
+Container = list[Any] | dict[Any, Any]
+_FEW = 8
+"""So many numbers are not alike by chance."""
+
+
+def containers(values: Tensor) -> list[Container]:
+    """All lists with these numbers, and dictionaries of them in their order."""
+    wanted: list[Any] = values.detach().reshape(-1).tolist()
+    if values.dim() != 1 or len(wanted) < _FEW or len(set(wanted)) < 2:
+        return []
+    known = {id(own): own for own in _dictionaries() if len(own) == len(wanted)}
+    candidates: Iterable[Any] = [*gc.get_objects(), *known.values()]
+    found = {
+        id(own): own
+        for own in candidates
+        if type(own) in (list, dict) and own is not wanted and len(own) == len(wanted) and _alike(own, wanted)
+    }
+    return list(found.values())
+
+
+def fill(own: Container, tensor: Tensor) -> None:
+    """Give a container the numbers of a tensor, in their own types."""
+    numbers = tensor.reshape(-1).tolist()
+    places = list(own) if isinstance(own, dict) else range(len(own))
+    for place, number in zip(places, numbers, strict=True):
+        own[place] = number
+
+
+def _alike(own: Container, wanted: list[Any]) -> bool:
+    values = list(own.values()) if isinstance(own, dict) else own
+    kind = type(wanted[0])
+    # Of a number that is followed, a comparison would be a read.
+    return all(
+        isinstance(value, kind) and not isinstance(value, bool) and kind.__eq__(kind.__pos__(value), number)
+        for value, number in zip(values, wanted, strict=True)
+    )
+
+
+def _dictionaries() -> Iterator[dict[Any, Any]]:
+    """Those of the functions that run, and of their modules: one of plain numbers is not among all objects."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        for value in (*frame.f_globals.values(), *frame.f_locals.values()):
+            if type(value) is dict:
+                yield value
+        frame = frame.f_back
