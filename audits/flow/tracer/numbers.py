@@ -58,11 +58,19 @@ class _Marked:
 class MarkedFloat(_Marked, float):
     """A float that was read from a private tensor."""
 
+    def __new__(cls, value: Any = 0.0) -> Any:
+        """Whoever makes one of another number gets a plain one."""
+        return float(value)
+
     __hash__ = float.__hash__
 
 
 class MarkedInt(_Marked, int):
     """An int that was read from a private tensor."""
+
+    def __new__(cls, value: Any = 0) -> Any:
+        """Whoever makes one of another number gets a plain one."""
+        return int(value)
 
     __hash__ = int.__hash__
 
@@ -71,7 +79,8 @@ def marked(value: object, tensor: Tensor, exits: Reader) -> Any:
     """A number with its tensor."""
     if isinstance(value, bool) or not isinstance(value, float | int):
         return value
-    number: Any = MarkedFloat(value) if isinstance(value, float) else MarkedInt(value)
+    of_float = isinstance(value, float)
+    number: Any = float.__new__(MarkedFloat, value) if of_float else int.__new__(MarkedInt, value)
     number.tensor, number.exits = tensor, exits
     return number
 

@@ -17,7 +17,6 @@ SOUND_CALLED_UNMEASURED: frozenset[str] = frozenset(
         "half-normal-times-a-coin",
         "bytes-of-the-operating-system",
         "response-by-gumbel-softmax",
-        "flips-by-numpy",
         "flips-by-a-python-loop",
         "label-sets",
         "labels-that-cancel",

@@ -47,11 +47,15 @@ def fill(own: Container, tensor: Tensor) -> None:
 def _alike(own: Container, wanted: list[Any]) -> bool:
     values = list(own.values()) if isinstance(own, dict) else own
     kind = type(wanted[0])
-    # Of a number that is followed, a comparison would be a read.
     return all(
-        isinstance(value, kind) and not isinstance(value, bool) and kind.__eq__(kind.__pos__(value), number)
+        isinstance(value, kind) and not isinstance(value, bool) and _plain(value) == number
         for value, number in zip(values, wanted, strict=True)
     )
+
+
+def _plain(number: float) -> float:
+    """Of a number that is followed, a comparison would be a read."""
+    return int.__pos__(number) if isinstance(number, int) else float.__pos__(number)
 
 
 def _dictionaries() -> Iterator[dict[Any, Any]]:
