@@ -81,6 +81,15 @@ class PlainRun:
     """A hash of the names of all operations since there is something private, in their order."""
 
 
+_KNOWN: dict[int, tuple[bytes, bool]] = {}
+"""Of operations that were seen, which torch keeps for good: their names, and whether they draw."""
+
+
+def _known(op: Any) -> tuple[bytes, bool]:
+    _KNOWN[id(op)] = op._schema.name.encode(), torch.Tag.nondeterministic_seeded in op.tags
+    return _KNOWN[id(op)]
+
+
 class _Watch(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -110,8 +119,9 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = op(*args, **(kwargs or {}))
-        self.names.update(op._schema.name.encode())
-        if torch.Tag.nondeterministic_seeded in op.tags and isinstance(out, Tensor) and out.is_floating_point():
+        name, draws = _KNOWN.get(id(op)) or _known(op)
+        self.names.update(name)
+        if draws and isinstance(out, Tensor) and out.is_floating_point():
             self.draws.append(fingerprint(out))
         return out
 
