@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("vflpriv", "vflpriv.accountants", "vflpriv.attacks", "vflpriv.audits", "vflpriv.training")
@@ -22,6 +23,8 @@ os.environ["XDG_STATE_HOME"] = _STATE.name
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("VFLPRIV_HYPOTHESIS", "default"))
+# Hypothesis also tries constants of the modules that are loaded, and each worker has loaded others.
+providers.is_local_module_file = lambda _: False
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import doctest
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tools import cpus, margins
 
@@ -89,6 +93,26 @@ def test_tests_of_rates_and_p_values_say_why_their_margin_is_wide(tmp_path: Path
     )
     assert cpus.unargued(tmp_path) == [f"tests/test_asks.py::{name}" for name in ("test_silent", "test_silent_at_last")]
     assert cpus.unargued() == []
+
+
+def test_hypothesis_tries_the_same_examples_whatever_modules_are_loaded(tmp_path: Path, monkeypatch):
+    """Workers load other modules, and a test that fails in one of them has to fail alone."""
+
+    def tried() -> list[int]:
+        numbers: list[int] = []
+
+        @given(st.integers())
+        def collect(number: int) -> None:
+            numbers.append(number)
+
+        collect()
+        return numbers
+
+    before = tried()
+    (tmp_path / "of_constants.py").write_text("\n".join(f"A{n} = {918273 * n}" for n in range(100)), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, "of_constants", importlib.import_module("of_constants"))
+    assert tried() == before
 
 
 @pytest.mark.slow

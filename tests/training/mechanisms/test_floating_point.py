@@ -57,9 +57,9 @@ def test_calibrated_noise_tells_nothing_by_its_digits(
 ) -> None:
     canary = replace(WORST, kind=kind, unit=unit)
     assert certain(calibrated(), canary, 20) == 0
-    # Margin: 5 to 13 of 20 were told on the machines tried.
+    # Margin: 9 to 13 of 20 were told on the machines tried, of natural canaries 11 of 60.
     monkeypatch.setattr(Mechanism, "release", in_single_precision)
-    assert certain(calibrated(), canary, 20) >= 2
+    assert certain(calibrated(), canary, 20 if kind is CanaryKind.WORST_CASE else 60) >= 2
 
 
 @pytest.mark.parametrize("variant", NOISED)
