@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tests.program import vflpriv
@@ -65,11 +64,10 @@ def test_the_report_says_that_it_is_a_quick_look_and_is_compared_with_a_baseline
         "feature_membership",
     }
     assert "A quick look: no defence was tried" in (out / "attacks.md").read_text("utf-8")
-    before = json.loads((out / "attacks.json").read_text("utf-8"))
-    for cell in before["cells"]:
-        cell |= {"success": 0.05, "success_low": 0.04, "success_high": 0.06}
+    less = {"success": 0.05, "success_low": 0.04, "success_high": 0.06}
+    before = report.model_copy(update={"cells": tuple(cell.model_copy(update=less) for cell in report.cells)})
     worse = tmp_path / "before.json"
-    worse.write_text(json.dumps(before), encoding="utf-8")
+    worse.write_text(before.to_json(), encoding="utf-8")
     compared = vflpriv("attack", path, "--quick", "--out", out, "--quiet", "--workers", 1, "--baseline", worse)
     assert compared.returncode == 1
     assert "worse than the baseline" in compared.stdout
