@@ -133,11 +133,16 @@ def source_of(kind: str, folder: Path, table: str) -> list[str]:
     if kind == "engine":
         (folder / "tiny.toml").write_text(TINY.replace("[system.audit]", f"[system.audit]\n{table}"), encoding="utf-8")
         return ["tiny.toml", "--only", "sound"]
-    done = command_beside(folder, folder, "init", "two-worlds" if kind == "function" else "split", ".")
+    own = kind.startswith("function")
+    done = command_beside(folder, folder, "init", "two-worlds" if own else "split", ".")
     assert done.returncode == 0, done.stderr
     ledger = folder / "ledger.toml"
     ledger.write_text(_with(ledger, table), encoding="utf-8")
-    if kind == "function":
+    if kind == "function of torch":
+        train = folder / "train.py"
+        sent = train.read_text("utf-8").replace('{"gradient": noised}', '{"gradient": torch.from_numpy(noised)}')
+        train.write_text(sent.replace("import numpy as np", "import numpy as np\nimport torch"), encoding="utf-8")
+    if own:
         return ["train.py:train", "--trials", "4"]
     if kind == "script":
         return ["train.py"]
@@ -197,7 +202,7 @@ class Meter(Audit):
 
 
 @pytest.mark.parametrize(
-    "kind", ["engine", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("function", "script"))]
+    "kind", ["engine", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("function of torch", "script"))]
 )
 def test_an_audit_that_follows_programs_is_given_them_by_every_source_that_can_be_traced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
