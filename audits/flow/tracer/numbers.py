@@ -236,7 +236,20 @@ _UFUNCS: dict[str, Callable[..., Tensor]] = {
     "maximum": torch.maximum,
     "minimum": torch.minimum,
     "less": torch.lt,
+    "less_equal": torch.le,
     "greater": torch.gt,
+    "greater_equal": torch.ge,
+    "equal": torch.eq,
+    "not_equal": torch.ne,
+    "bitwise_xor": torch.bitwise_xor,
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "remainder": torch.remainder,
+    "expm1": torch.expm1,
+    "tanh": torch.tanh,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "rint": torch.round,
     "matmul": torch.matmul,
 }
 
@@ -302,11 +315,21 @@ class MarkedArray(np.ndarray[Any, Any]):
             if not any(operand is None for operand in operands):
                 tensors = [torch.as_tensor(operand) for operand in operands]
                 return MarkedArray.of(torch.where(tensors[0], tensors[1], tensors[2]), self.exits)
+        own = self.followed if func is np.clip and len(args) == 3 and not kwargs and args[0] is self else None
+        if own is not None and all(isinstance(limit, int | float) for limit in args[1:]):
+            return MarkedArray.of(own.clamp(*args[1:]), self.exits)
         for value in args:
             if isinstance(value, MarkedArray) and (tensor := value.followed) is not None:
                 value.exits.read(f"NumPy's {func.__name__}", tensor)
         plain = tuple(np.asarray(value) if isinstance(value, MarkedArray) else value for value in args)
         return func(*plain, **kwargs)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        tensor = self.followed
+        if key is Ellipsis and tensor is not None and isinstance(value, Tensor):
+            tensor.copy_(value)
+        else:
+            super().__setitem__(key, value)
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         tensor = self.followed

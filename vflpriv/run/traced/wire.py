@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -125,6 +126,8 @@ class TracingWire(CheckedWire):
             if isinstance(value, Tensor) and value.dtype == self._arrived[name].dtype:
                 # Whoever sent it goes on with what is known by now, not with what it was made of.
                 value.data = self._arrived[name].clone()
+            elif isinstance(value, np.ndarray) and value.flags.writeable:
+                _overwrite(value, self._arrived[name])
         return entry, self._arrived
 
     def check_values(self, kind: str, values: Mapping[str, Tensor]) -> None:
@@ -153,6 +156,12 @@ class TracingWire(CheckedWire):
     def _check_rounds(self, round_: int) -> None:
         if self._rounds is not None and round_ >= self._rounds:
             raise Ended
+
+
+def _overwrite(array: np.ndarray[Any, Any], arrived: Tensor) -> None:
+    """Whoever sent an array goes on with what arrived, which is followed if the array is."""
+    followed: Any = arrived.detach().reshape(array.shape)
+    array[...] = followed if type(array) is not np.ndarray else followed.numpy()
 
 
 def _followed(value: Any) -> Any:

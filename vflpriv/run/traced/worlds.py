@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from vflpriv.audits.flow.plain.wire import FlowWire
 from vflpriv.core.units import Unit
-from vflpriv.run.traced.copies import containers, fill
+from vflpriv.run.traced.copies import containers, fill, rebind
 from vflpriv.run.traced.wire import TracingWire
 
 __all__ = ["ScriptWire", "ScriptWorlds", "alike", "array", "tensor_of"]
@@ -134,6 +134,8 @@ def _hold(tracing: TracingWire, what: str, device: int | None, values: Any, reco
                 tracing.wire.hold(tensor, other)
             for copy in cached:
                 fill(copy, own)
+            if isinstance(values, np.ndarray):
+                rebind(own)
         return
     assert device is not None
     tracing.handed.add(device)
