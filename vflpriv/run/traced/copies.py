@@ -29,12 +29,12 @@ def containers(values: Tensor) -> list[Container]:
         return []
     known = {id(own): own for own in _dictionaries() if len(own) == len(wanted)}
     candidates: Iterable[Any] = [*gc.get_objects(), *known.values()]
-    found = {
+    holding = {
         id(own): own
         for own in candidates
         if type(own) in (list, dict) and own is not wanted and len(own) == len(wanted) and _alike(own, wanted)
     }
-    return list(found.values())
+    return list(holding.values())
 
 
 def fill(own: Container, tensor: Tensor) -> None:
