@@ -1,12 +1,13 @@
 """A user's script as a program: it is run from its first line, with wires in place of its recordings.
 
 Every run starts afresh. Generators of random numbers, arguments and modules that lie beside the script are restored
-afterwards, and what it prints is not shown. A seed that the script fixes for torch stands for a secret one, which is
+afterwards, and what it prints is not shown. A global seed that the script fixes stands for a secret one, which is
 another one in each run; data are loaded in the process of the script, where they can be followed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import random
@@ -40,6 +41,11 @@ __all__ = ["Script", "find_script"]
 _SECRET = 1 << 48
 """Seeds from here on are too many to be tried out."""
 _STEP = 0x9E3779B97F4A7C15
+
+
+def _words(digest: bytes) -> list[int]:
+    """As NumPy takes them."""
+    return [int.from_bytes(digest[place : place + 4], "big") for place in range(0, len(digest), 4)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -117,8 +123,8 @@ class Script:
                     patch.object(sys, "path", [folder, *sys.path]),
                     patch.object(torch, "manual_seed", self._seeding(torch.manual_seed)),
                     patch.object(torch.random, "manual_seed", self._seeding(torch.random.manual_seed)),
-                    patch.object(np.random, "seed", self._noted(np.random.seed)),
-                    patch.object(random, "seed", self._noted(random.seed)),
+                    patch.object(np.random, "seed", self._noted(np.random.seed, _words)),
+                    patch.object(random, "seed", self._noted(random.seed, bytes)),
                     patch.object(DataLoader, "__init__", _loading_here(DataLoader.__init__)),
                     patch.object(_BaseDataLoaderIter, "__init__", _unseen(_BaseDataLoaderIter.__init__)),
                     patch.object(_BaseDataLoaderIter, "_next_index", _unseen(_BaseDataLoaderIter._next_index)),
@@ -151,11 +157,16 @@ class Script:
 
         return manual_seed
 
-    def _noted(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _noted(self, original: Callable[..., Any], form: Callable[[bytes], Any]) -> Callable[..., Any]:
+        """A seed of NumPy's or Python's global generator, in the same way: several words, as long as a secret one."""
+        base = str(torch.initial_seed()).encode()
+
         def seed(*args: Any, **kwargs: Any) -> Any:
-            if args or kwargs:
-                self.fixed_seeds[program_line()] = None
-            return original(*args, **kwargs)
+            if not args and not kwargs:
+                return original()
+            self.fixed_seeds[program_line()] = None
+            digest = hashlib.blake2b(base + repr((args, kwargs)).encode(), digest_size=16).digest()
+            return original(form(digest))
 
         return seed
 
