@@ -62,7 +62,7 @@ class TextDecoder(TextNearest):
 
 @register("attack")
 class TextDecoderLayers(TextLayers):
-    """The search of `text_layers`, begun at what `text_decoder` reads in place of the nearest neighbours.
+    """A search like that of `text_layers`, begun at what `text_decoder` reads in place of the nearest neighbours.
 
     These are the two stages of BiSR's forward half: a learnt inversion, then one by optimisation, here over tokens.
     Chance level: the share of the commonest token.
