@@ -21,7 +21,9 @@ def traced(name, **options):
 def ledger_of(report, folder):
     """What a report derives, as any ledger file is read."""
     (folder / "ledger.toml").write_text(report.ledger)
-    return {release.kind: release for release in load_ledger(folder / "ledger.toml").release}
+    ledger = load_ledger(folder / "ledger.toml")
+    assert ledger.key == ledger.title == report.script  # one name in all tables
+    return {release.kind: release for release in ledger.release}
 
 
 def test_private_sgd_of_opacus_has_the_epsilon_of_its_noise(tmp_path):

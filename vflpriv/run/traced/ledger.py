@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
@@ -37,7 +38,7 @@ def derived_ledger(traced: TracedScript, kinds: Sequence[DerivedKind], rounds: i
         f'show says "{DECIDE}": until that is replaced, `vflpriv validate` names it.'
     )
     head = _head(traced)
-    parts = [*_comments(text), *(f"{name} = {toml_value(head[name])}" for name in ("title", "label_holders"))]
+    parts = [*_comments(text), *(f"{name} = {toml_value(head[name])}" for name in ("key", "title", "label_holders"))]
     parts += ["", "[batches]  # known to all who see the messages: no amplification by sampling"]
     parts += [f"batching = {toml_value(head['batches']['batching'])}"]
     for derived in kinds:
@@ -50,6 +51,7 @@ def derived_ledger(traced: TracedScript, kinds: Sequence[DerivedKind], rounds: i
 def _head(traced: TracedScript) -> dict[str, Any]:
     full = all(len(ids) == traced.wire.head.records for ids in traced.batches.values())
     return {
+        "key": re.sub(r"[^\w.-]", "-", traced.script.name),
         "title": traced.script.name,
         "label_holders": ["server"],
         "batches": {"batching": "full" if full else "shuffle"},
