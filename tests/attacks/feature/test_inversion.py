@@ -81,6 +81,6 @@ def test_the_white_box_knows_how_outputs_are_compressed(monkeypatch, defence):
 
 
 def _untold(secrets):
-    return lambda trials, models: {
-        target: replace(secret, defences={}) for target, secret in secrets(trials, models).items()
+    return lambda trials, *told: {
+        target: replace(secret, defences={}) for target, secret in secrets(trials, *told).items()
     }

@@ -54,6 +54,18 @@ for t, ids in enumerate(torch.randperm(n).split(10)):
 """
 
 
+_SAVED = _RESPONSES.replace(
+    "for t, ids",
+    """import io
+buffer = io.BytesIO()
+torch.save(answers, buffer)
+buffer.seek(0)
+answers = torch.load(buffer)
+for t, ids""",
+)
+"""Whatever is sent after the answers went to a file may show them."""
+
+
 def _traced(tmp_path, program: str, *, view: str, epsilon: float):
     (tmp_path / "train.py").write_text(program)
     (tmp_path / "ledger.toml").write_text(_CLAIM.format(view=view, epsilon=epsilon))
@@ -87,3 +99,12 @@ def test_answers_that_are_drawn_once_count_once_for_two_devices_and_one_epoch(tm
     report = _traced(tmp_path, _RESPONSES, view="devices(all)", epsilon=1.0)
     assert report.exit_code == 0
     assert abs((report.pairs[-1].accounted or 0.0) - 1.0) < 1e-4
+
+
+def test_answers_that_went_to_a_file_count_for_what_a_party_receives_and_not_for_what_it_sends(tmp_path):
+    report = _traced(tmp_path, _SAVED, view="devices(all)", epsilon=1.0)
+    assert [pair.accounted for pair in report.pairs] == [pytest.approx(1.0, rel=1e-4)] * len(report.pairs)
+    assert all(pair.accounted >= pair.least * (1 - 1e-4) for pair in report.pairs)
+    rows = next(part for part in report.ledger.split("[[release]]") if 'kind = "rows"' in part)
+    assert 'noise = "none"' in rows
+    assert 'independent_of = ["label"]' in rows

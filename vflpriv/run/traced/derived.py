@@ -147,12 +147,12 @@ def derive(kinds: Sequence[str], followed: Sequence[Followed]) -> list[DerivedKi
 
 
 def _news(own: Followed) -> list[_Shown]:
-    """By message what it shows first."""
+    """By message what it shows first, to those who do not send it themselves."""
     trace, seen, met = own.observation.trace, set[int](), set[int]()
     if trace is None:
         return []
     made = []
-    for message in own.shown:
+    for message in own.received:
         shown = _Shown(message=message)
         for number in message.trail.seals:
             seal = trace.seals[number]

@@ -90,6 +90,12 @@ class Followed:
         """The messages that the view sees."""
         return self.observation.messages
 
+    @property
+    def received(self) -> Sequence[MessageState]:
+        """Those that others send: by its own messages a party learns nothing."""
+        members = self.view if isinstance(self.view, frozenset) else {self.view}
+        return [message for message in self.shown if message.trail.message.sender not in members]
+
 
 def _has_rows(trail: Trail) -> bool:
     tensors = trail.message.tensors
@@ -102,7 +108,7 @@ def _has_rows(trail: Trail) -> bool:
 def own_seals(followed: Followed, kind: str) -> list[Seal | Choice]:
     """The seals that messages of a kind show first: what they were made of before is another kind's."""
     trace, first = followed.observation.trace, dict[int, str]()
-    for message in followed.shown:
+    for message in followed.received:
         for number in message.trail.seals:
             first.setdefault(number, message.trail.message.kind)
     if trace is None:

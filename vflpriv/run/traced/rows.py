@@ -84,8 +84,9 @@ def pair_row(followed: Followed, budgets: DerivedBudgets, claim: Claim | None) -
     accounted: float | None = math.inf if followed.bare else budget.upper
     if reasons or (branches and not followed.bare):
         accounted = None
-    elif accounted is not None and not pure and epsilon > accounted * (1 + _SAME) + _SAME:
-        reasons = [f"this pair costs ε = {formatting.epsilon(epsilon)}, more than the derived ledger accounts for"]
+    elif accounted is not None and (cost := least if pure else epsilon) > accounted * (1 + _SAME) + _SAME:
+        # A sum of pure losses is not the ε at a δ, and may be more than is accounted.
+        reasons = [f"this pair costs ε = {formatting.epsilon(cost)}, more than the derived ledger accounts for"]
         accounted = None
     return PairRow(
         unit=followed.unit_name,
