@@ -153,7 +153,7 @@ for _kind in (MarkedFloat, MarkedInt):
         setattr(_kind, _name, _read(_name, "a log", log=True))
     for _name in ("__int__", "__round__", "__trunc__"):
         setattr(_kind, _name, _read(_name, "a plain number", log=False))
-    _kind.__bool__ = _read("__bool__", "a branch", log=False)
+    _kind.__bool__ = _read("__bool__", "a branch", log=False)  # type: ignore[method-assign]
     _kind.__reduce_ex__ = _reduced  # type: ignore[method-assign,assignment]
 MarkedFloat.__float__ = _read("__float__", "a plain real number", log=False)  # type: ignore[method-assign]
 
