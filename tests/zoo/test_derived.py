@@ -59,12 +59,12 @@ def test_responses_that_are_drawn_once_cost_their_epsilon_once(tmp_path):
 
 
 @pytest.mark.slow
-def test_responses_that_are_drawn_in_every_epoch_refute_the_claim_of_one(tmp_path):
+def test_responses_that_are_drawn_in_every_epoch_are_more_than_the_claim_of_one(tmp_path):
     claim = '[[claim]]\nkey = "labels"\nunit = "label"\nview = "devices(all)"\nepsilon = 1.0\ndelta = 1e-5\n'
     declared = '[[release]]\nkind = "embedding-gradient"\nnoise = "rr"\nscale = 1.0\nsensitivity = { label = 1.0 }\n'
     (tmp_path / "ledger.toml").write_text(f"{declared}once = true\n{claim}")
     report = traced("responses_each_epoch", against=tmp_path / "ledger.toml")
-    assert report.exit_code == 1
+    assert report.exit_code == 3  # gradients are made of them, and may tell less
     assert report.pairs[-1].claimed == 1.0
     assert report.pairs[-1].epsilon == pytest.approx(3.0, rel=1e-5)
     assert report.pairs[-1].accounted >= 3.0 * (1 - 1e-4)

@@ -108,3 +108,29 @@ def test_answers_that_went_to_a_file_count_for_what_a_party_receives_and_not_for
     rows = next(part for part in report.ledger.split("[[release]]") if 'kind = "rows"' in part)
     assert 'noise = "none"' in rows
     assert 'independent_of = ["label"]' in rows
+
+
+_COUNTED = """
+import torch
+import vflpriv
+
+n = 200
+x = torch.randn(n, 3)
+y = (x[:, 0] > 0).long()
+wire = vflpriv.watch(1, labels=y, classes=2)
+answers = torch.where(torch.rand(n) < torch.sigmoid(torch.tensor(1.0)), y, 1 - y)
+ids = torch.arange(n)
+for t in range(2):
+    wire.up(t, 0, "rows", {"embedding": x}, ids)
+    share = answers.float().sum() / n
+    wire.down(t, 0, "residuals", {"residual": torch.sigmoid(x[:, 0]) - share}, ids)
+"""
+
+
+def test_a_count_of_answers_is_not_accused_of_what_each_answer_would_tell(tmp_path):
+    # The sum of 200 such answers tells a label with ε = 0.27 at δ = 1e-5, each of them with 1.
+    report = _traced(tmp_path, _COUNTED, view="device(0)", epsilon=0.8)
+    assert report.exit_code == 3
+    (pair,) = report.pairs
+    assert pair.least == 0
+    assert not pair.exact

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vflpriv.audits.flow.figures import figures_of
 from vflpriv.audits.flow.observation import MessageState, Observation
 from vflpriv.audits.flow.plain.wire import View
-from vflpriv.audits.flow.tracer.events import PLACE, Choice, Seal, Trail
+from vflpriv.audits.flow.tracer.events import PLACE, Choice, Seal
 from vflpriv.core.units import Unit
 
 __all__ = ["Followed", "own_seals"]
@@ -55,24 +55,7 @@ class Followed:
         seen = self.observation
         if self.bare or self.leak is not None:
             return math.inf
-        figures = figures_of(seen, delta)
-        return figures.most if self._responses_show else figures.least
-
-    @property
-    def _responses_show(self) -> bool:
-        """Whether all that hides private values is which outcomes were drawn, and messages have a row for each record.
-
-        Such rows are functions of the outcomes and of nothing else that is secret: who knows how the training began can
-        tell outcomes by them, as anybody can tell values without noise.
-        """
-        trace, choices = self.observation.trace, self.observation.choices
-        if trace is None or not choices or self.observation.loss.mu:
-            return False
-        trails = [message.trail for message in self.shown]
-        if any(trail.given or any(isinstance(trace.seals[n], Seal) for n in trail.seals) for trail in trails):
-            return False
-        shown = {id(trace.seals[number]) for trail in trails if _has_rows(trail) for number in trail.seals}
-        return all(id(choice) in shown for choice in choices)
+        return figures_of(seen, delta).least
 
     @property
     def branches(self) -> list[str]:
@@ -95,14 +78,6 @@ class Followed:
         """Those that others send: by its own messages a party learns nothing."""
         members = self.view if isinstance(self.view, frozenset) else {self.view}
         return [message for message in self.shown if message.trail.message.sender not in members]
-
-
-def _has_rows(trail: Trail) -> bool:
-    tensors = trail.message.tensors
-    records = tensors.get("records")
-    return records is not None and any(
-        tensor.is_floating_point() and tensor.dim() > 0 and len(tensor) == len(records) for tensor in tensors.values()
-    )
 
 
 def own_seals(followed: Followed, kind: str) -> list[Seal | Choice]:
